@@ -1,0 +1,223 @@
+"""Hides secrets and personal data in texts, and keeps the key of the hashes that stand in for what was hidden.
+
+Every regular expression here takes linear time: quantifiers are possessive or bounded, and a look-behind admits one
+start per run of characters. None runs before a cheap search has found a character that it needs.
+"""
+
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, cast
+
+from agenttrace.guard import report
+
+HIDDEN: Final = "[REDACTED]"
+Redactor = Callable[[str], str]
+
+_EMAIL = re.compile(r"(?<![\w.%+\-])[\w.%+\-]++@(?:[\w\-]++\.(?=\w))++[^\W\d_]{2,63}+")
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]{0,60}-----|\Z)", re.DOTALL
+)
+# A token holds a digit or is long, or else "bearer certificates" would be one.
+_BEARER = re.compile(r"((?i:\bbearer)[ \t]++)(?=[A-Za-z\-._~+/]{0,60}\d|[\w\-.~+/]{20})[\w\-.~+/]{8,}+=*+")
+_JWT = re.compile(r"(?<![\w\-.])eyJ[\w\-]{8,}+\.[\w\-]{8,}+(?:\.[\w\-]*+){0,3}")
+_API_KEY = re.compile(
+    r"(?<![A-Za-z0-9_\-])(?:"
+    r"sk-[\w\-]{16,}+|[srp]k_(?:live|test)_\w{10,}+|(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9])|AIza[\w\-]{30,}+"
+    r"|gh[pousr]_\w{20,}+|github_pat_\w{20,}+|glpat-[\w\-]{16,}+|xox[abeprs]-[\w\-]{10,}+|hf_[A-Za-z0-9]{20,}+"
+    r"|SG\.[\w\-]{16,}+\.[\w\-]{16,}+|npm_[A-Za-z0-9]{30,}+)"
+)
+_GITHUB = re.compile(r"gh[pousr]_|github_pat_")
+_CARD = re.compile(
+    r"(?<![\w.\-])(?:\d{14,19}|\d{4}([ \-])\d{4}\1\d{4}\1\d{4}(?:\1\d{1,3})?|\d{4}([ \-])\d{6}\2\d{4,5})(?![\w\-]|\.\d)"
+)
+_PHONE = re.compile(
+    r"(?<![\w.\-/+])(?<!\d:)(?:"
+    r"(?:\+|00(?=[1-9]))\d{1,3}(?:[ .\-/]{0,2}\(\d{1,5}\))?(?:[ .\-/]?\d){5,12}"  # with a country code
+    r"|(?:1[ .\-])?(?:\(\d{3}\)[ ]?|\d{3}([ .\-]))\d{3}(?:[ .\-])\d{4}"  # North America
+    r"|\(0\d{1,5}\)[ ]?\d(?:[ \-/]?\d){4,9}"  # an area code in brackets
+    r"|0\d{1,4}([ \-/.])\d{2,8}(?:\2\d{2,8}){0,4}"  # national
+    r")(?![\w\-]|[./]\d)"
+)
+_HAS_DIGIT_RUN = re.compile(r"\d[\d ().\-/]{6}")
+_ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d[\d:.,+\-Z]*+)?")
+# First digits and lengths of the card networks; ISO/IEC 7812, checked 2026-11.
+_ISSUER = re.compile(
+    r"4\d{15}(?:\d{3})?|5[1-5]\d{14}|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720)\d{12}|3[47]\d{13}|3(?:0[0-5]|[68]\d)\d{11}"
+    r"|6(?:011|5\d\d|4[4-9]\d)\d{12}|35(?:2[89]|[3-8]\d)\d{12}|62\d{14,17}"
+)
+_MIN_NATIONAL_DIGITS = 9
+
+
+def redact_defaults(text: str) -> str:
+    """Replaces e-mail addresses, phone and card numbers, bearer tokens, API keys and private keys by `[REDACTED]`."""
+    if "@" in text:
+        text = _EMAIL.sub(HIDDEN, text)
+    if "-----BEGIN" in text:
+        text = _PRIVATE_KEY.sub(HIDDEN, text)
+    if "earer" in text or "EARER" in text:
+        text = _BEARER.sub(rf"\1{HIDDEN}", text)
+    if "eyJ" in text:
+        text = _JWT.sub(HIDDEN, text)
+    if _may_hold_api_key(text):
+        text = _API_KEY.sub(HIDDEN, text)
+    if _HAS_DIGIT_RUN.search(text):
+        text = _CARD.sub(_hide_card, text)
+        text = _PHONE.sub(_hide_phone, text)
+    return text
+
+
+def may_hold_secrets(text: str) -> bool:
+    """Tells in one cheap pass whether `redact_defaults` could change a text; never a false no."""
+    # Spelled out, for a loop over the marks costs five times as much, and this runs on every value.
+    return (
+        "@" in text
+        or _HAS_DIGIT_RUN.search(text) is not None
+        or "eyJ" in text
+        or "earer" in text
+        or "EARER" in text
+        or "-----BEGIN" in text
+        or _may_hold_api_key(text)
+    )
+
+
+def _may_hold_api_key(text: str) -> bool:
+    return (
+        "sk-" in text
+        or "k_live_" in text
+        or "k_test_" in text
+        or "AKIA" in text
+        or "ASIA" in text
+        or "AIza" in text
+        or ("gh" in text and _GITHUB.search(text) is not None)
+        or "glpat-" in text
+        or "xox" in text
+        or "hf_" in text
+        or "SG." in text
+        or "npm_" in text
+    )
+
+
+def _hide_card(match: re.Match[str]) -> str:
+    digits = re.sub(r"\D", "", match[0])
+    return HIDDEN if _ISSUER.fullmatch(digits) and _passes_luhn(digits) else match[0]
+
+
+def _passes_luhn(digits: str) -> bool:
+    """Checks the last digit. Source: ISO/IEC 7812-1, annex B."""
+    total = 0
+    for place, digit in enumerate(reversed(digits)):
+        value = int(digit) * (1 + place % 2)
+        total += value - 9 if value > 9 else value
+    return total % 10 == 0
+
+
+def _hide_phone(match: re.Match[str]) -> str:
+    found = match[0]
+    digits = sum(character.isdigit() for character in found)
+    is_date = _ISO_DATE.fullmatch(found) is not None
+    is_short = found.startswith("0") and not found.startswith("00") and digits < _MIN_NATIONAL_DIGITS
+    # Digits alone are an id.
+    return found if is_date or is_short or found.isdecimal() else HIDDEN
+
+
+class Redaction:
+    """What is hidden: the defaults, then a user's patterns, then a user's function."""
+
+    def __init__(self, patterns: Iterable[str | re.Pattern[str]] = (), function: Redactor | None = None) -> None:
+        self._patterns = [re.compile(pattern) for pattern in patterns]
+        self._function = function
+        self.is_default = not self._patterns and function is None
+
+    def __call__(self, text: str) -> str:
+        """Returns the text with its secrets hidden; all of it is hidden where that fails."""
+        try:
+            text = redact_defaults(text)
+            for pattern in self._patterns:
+                text = pattern.sub(HIDDEN, text)
+            return text if self._function is None else _as_text(self._function(text))
+        except Exception as error:
+            report("redact a value", error)
+            return HIDDEN
+
+
+def _as_text(answer: object) -> str:
+    if not isinstance(answer, str):
+        raise TypeError(f"the redactor returned {type(answer).__qualname__}; expected str")
+    return answer
+
+
+# Looked at in every call, where `os.environ.get` of an absent name costs as much as encoding the arguments, for it
+# raises and catches a KeyError. The mapping behind it, of encoded names, is the same in every CPython since 3.0.
+_environment: dict[Any, Any] = getattr(os.environ, "_data", cast("dict[Any, Any]", os.environ))
+_SWITCH, _OFF = (os.fsencode(text) if hasattr(os.environ, "_data") else text for text in ("AGENTTRACE_REDACT", "off"))
+
+
+class _State:
+    """Settings of this process."""
+
+    redaction = Redaction()
+    key_folder: Path | None = None
+    key: bytes | None = None
+    lock = Lock()
+
+
+def configure_redaction(patterns: Iterable[str | re.Pattern[str]] = (), *, function: Redactor | None = None) -> None:
+    """Adds patterns and a function to the default redaction, in place of those that an earlier call added."""
+    _State.redaction = Redaction(patterns, function)
+
+
+def current_redaction() -> Redaction | None:
+    """Returns what hides secrets, or None where AGENTTRACE_REDACT is `off`."""
+    return None if _environment.get(_SWITCH) == _OFF else _State.redaction
+
+
+def set_key_folder(folder: Path) -> None:
+    """Says where the key of the hashes is kept: the folder of the store."""
+    with _State.lock:
+        _State.key_folder = folder
+        _State.key = None
+
+
+def hash_key() -> bytes:
+    """Returns the key of `arguments_hash`: AGENTTRACE_HASH_KEY, else the file beside the store, else a random one.
+
+    Without a store no file is written, and hashes of two processes do not compare.
+    """
+    given = os.environ.get("AGENTTRACE_HASH_KEY")
+    if given:
+        return given.encode("utf-8", "surrogateescape")
+    with _State.lock:
+        if _State.key is None:
+            _State.key = _stored_key(_State.key_folder)
+        return _State.key
+
+
+def _stored_key(folder: Path | None) -> bytes:
+    if folder is not None:
+        try:
+            return _read_or_make_key(folder / "agenttrace.key")
+        except OSError as error:
+            report(f"keep the hash key in {folder}", error)
+    return secrets.token_bytes(32)
+
+
+def _read_or_make_key(path: Path) -> bytes:
+    """Reads the key, or writes a new one such that no other process ever sees half of it."""
+    with suppress(FileNotFoundError):
+        return path.read_bytes()
+    draft = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_hex(32).encode())
+        # A link fails where another process was first, and then its key is the key.
+        with suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return path.read_bytes()

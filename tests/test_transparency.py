@@ -1,0 +1,266 @@
+"""What a traced program must not notice: hostile values, no provider, no sampling, faults of ours."""
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+
+import agenttrace
+from agenttrace.guard import guard
+
+
+def only(recorded: InMemorySpanExporter) -> ReadableSpan:
+    (span,) = recorded.get_finished_spans()
+    return span
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+def arguments(span: ReadableSpan) -> Any:
+    return json.loads(attributes(span)["gen_ai.tool.call.arguments"])
+
+
+def result(span: ReadableSpan) -> Any:
+    return json.loads(attributes(span)["gen_ai.tool.call.result"])
+
+
+def by_name(recorded: InMemorySpanExporter) -> dict[str, ReadableSpan]:
+    return {span.name.split()[-1]: span for span in recorded.get_finished_spans()}
+
+
+def is_child(child: ReadableSpan, parent: ReadableSpan) -> bool:
+    assert parent.context is not None
+    return child.parent is not None and child.parent.span_id == parent.context.span_id
+
+
+@agenttrace.tool
+def add(a: int, b: int = 2) -> int:
+    """Adds."""
+    return a + b
+
+
+@agenttrace.tool
+def echo(item: str) -> Iterator[str]:
+    yield item
+
+
+# --- what the user's program must not notice
+
+
+class Hostile:
+    """Raises from everything."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+    def _raise(self, *_: Any) -> Any:
+        raise RuntimeError
+
+    __eq__ = __hash__ = __iter__ = __len__ = __bool__ = __repr__ = __str__ = __reduce__ = _raise  # type: ignore[assignment]
+
+
+def cycle() -> list[Any]:
+    one: list[Any] = []
+    one.append(one)
+    return one
+
+
+def deep(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+HOSTILE: dict[str, Callable[[], Any]] = {
+    "object": Hostile,
+    "class": lambda: Hostile,
+    "cycle": cycle,
+    "deep": lambda: deep(100_000),
+    "wide": lambda: list(range(300_000)),
+    "nan": lambda: [float("nan"), float("inf")],
+    "surrogate": lambda: "\ud800",
+    "big int": lambda: 10**30,
+    "huge int": lambda: 10**6000,
+    "lock": threading.Lock,
+    "generator": lambda: (n for n in range(3)),
+    "iterator": lambda: iter([1, 2, 3]),
+    "coroutine": lambda: asyncio.sleep(0),
+    "file": lambda: open("/dev/null"),  # noqa: SIM115 - closed at the end of the test
+    "client": httpx.Client,
+    "text": lambda: "x" * 1_000_000,
+    "module": lambda: json,
+    "dataclass": lambda: dataclasses.make_dataclass("Row", ["a"])(Hostile()),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.filterwarnings("ignore:coroutine")
+def test_a_decorated_function_gives_what_it_gave(recorded: InMemorySpanExporter, name: str) -> None:
+    value = HOSTILE[name]()
+
+    @agenttrace.tool(mutates=True, idempotency_key="key")
+    def give(value: Any, key: Any = None) -> Any:
+        return value
+
+    @agenttrace.tool
+    async def agive(value: Any) -> Any:
+        return value
+
+    @agenttrace.tool
+    def stream(value: Any) -> Iterator[Any]:
+        yield value
+
+    @agenttrace.agent
+    def agent(value: Any) -> Any:
+        return value
+
+    @agenttrace.model
+    def model(messages: Any) -> Any:
+        return messages
+
+    for call in (give, agent, model):
+        assert call(value) is value
+    assert give(value, key=value) is value
+    # As the result of a task it would break asyncio itself.
+    given: list[Any] = []
+
+    async def main() -> None:
+        given.append(await agive(value))
+
+    asyncio.run(main())
+    assert given[0] is value
+    assert next(iter(stream(value))) is value
+    spans = recorded.get_finished_spans()
+    assert len(spans) >= 5
+    for span in spans:
+        for key, text in attributes(span).items():
+            if key.startswith("gen_ai.tool.call."):
+                json.loads(str(text), parse_constant=pytest.fail)
+                str(text).encode()
+    if name in ("generator", "iterator"):
+        assert list(value) in ([0, 1, 2], [1, 2, 3])
+    if name in ("file", "client", "coroutine"):
+        value.close()
+
+
+def test_without_a_provider_nothing_is_touched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opentelemetry.trace._TRACER_PROVIDER", None)
+    assert add(1) == 3
+    assert list(echo("a")) == ["a"]
+    with agenttrace.run("r") as run, agenttrace.tool_call("t", {"a": 1}) as step, agenttrace.model_call("m") as call:
+        run.state(initial=1)
+        run.thought("x")
+        run.respond("y")
+        step.record(1)
+        call.record("z")
+
+
+def test_a_span_that_is_not_sampled_encodes_nothing(
+    recorded: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(recorded))
+    monkeypatch.setattr("opentelemetry.trace._TRACER_PROVIDER", provider)
+    looked: list[int] = []
+
+    class Watched:
+        def __repr__(self) -> str:
+            looked.append(1)
+            return ""
+
+    @agenttrace.agent
+    def agent(request: str, value: Any) -> Any:
+        give(value)
+        with agenttrace.tool_call("t", {"a": value}) as step:
+            step.record(value)
+        return list(stream(value))
+
+    @agenttrace.tool(mutates=True)
+    def give(value: Any) -> Any:
+        return value
+
+    @agenttrace.tool
+    def stream(value: Any) -> Iterator[Any]:
+        yield value
+
+    agent("x", Watched())
+    assert looked == []
+    assert not recorded.get_finished_spans()
+
+
+def test_a_fault_of_ours_is_logged_once_and_goes_no_further(
+    recorded: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(SimpleSpanProcessor):
+        def on_start(self, span: Any, parent_context: Any = None) -> None:
+            raise RuntimeError("secret")
+
+        on_end = on_start  # type: ignore[assignment]
+
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(Broken(recorded))
+    monkeypatch.setattr("opentelemetry.trace._TRACER_PROVIDER", provider)
+    monkeypatch.setattr(guard, "strict", False)
+    with caplog.at_level(logging.WARNING, "agenttrace"):
+        assert [add(1) for _ in range(3)] == [3, 3, 3]
+        assert list(echo("a")) == ["a"]
+        with agenttrace.run("r"):
+            pass
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 1
+    assert "could not start a span: RuntimeError at" in lines[0]
+    assert "secret" not in lines[0]
+
+
+def test_a_processor_that_fails_at_the_end_is_none_of_the_callers_business(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(SpanProcessor):
+        def on_end(self, span: ReadableSpan) -> None:
+            raise RuntimeError("secret")
+
+    @agenttrace.tool
+    def fail() -> None:
+        raise OSError("own")
+
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(Broken())
+    monkeypatch.setattr("opentelemetry.trace._TRACER_PROVIDER", provider)
+    monkeypatch.setattr(guard, "strict", False)
+    with caplog.at_level(logging.WARNING, "agenttrace"):
+        assert add(1) == 3
+        assert list(echo("a")) == ["a"]
+        with pytest.raises(OSError, match="own"):
+            fail()
+        with agenttrace.model_call("m"):
+            pass
+    assert [record.getMessage().split(" at ")[0] for record in caplog.records] == [
+        "agenttrace could not end a span: RuntimeError"
+    ]
+
+
+def test_near_the_recursion_limit_the_call_still_counts(recorded: InMemorySpanExporter) -> None:
+    guard.strict = False
+
+    def fall() -> int:
+        with contextlib.suppress(RecursionError):
+            return fall() + 1
+        return add(1)
+
+    with contextlib.suppress(RecursionError):
+        fall()
+    assert add(1) == 3
