@@ -1,0 +1,197 @@
+"""Ended spans -> exporter, in a thread, every flush interval.
+
+The SDK's BatchSpanProcessor is not used: a full queue drops its oldest spans without a count that a program can read,
+`force_flush` ignores its time limit, the end of the process may wait for 30 s, each forked child gets a thread even if
+it traces nothing, and its Event may not be touched by a signal handler. (Checked at 1.45.)
+"""
+
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from opentelemetry.instrumentation.utils import suppress_instrumentation
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from agenttrace.background import Background
+from agenttrace.exporter import DuckDBSpanExporter
+from agenttrace.guard import guarded, report, warn_once
+
+_CAPACITY = 32_768
+_WAKE_AT = 2_048
+_OWN_BATCH = 8_192
+# Common limit of receivers, and the SDK's own.
+_FOREIGN_BATCH = 512
+_SHUTDOWN_S = 2.0
+# The write itself takes time, and what a kill may lose is promised to be the interval.
+_INTERVAL_SHARE = 0.9
+
+
+class FlushResult(NamedTuple):
+    """What became of the spans of this process since `configure`.
+
+    `waiting` counts what is not in the store yet: spans of this process that still queue, and rows in the spool,
+    whoever wrote them.
+    """
+
+    written: int
+    waiting: int
+    dropped: int
+
+
+class SpanBatcher(SpanProcessor):
+    """Collects ended spans and exports them in batches; bounded, counted, and at home in forked children."""
+
+    def __init__(
+        self,
+        make_exporter: Callable[[], SpanExporter],
+        *,
+        flush_interval: float,
+        capacity: int = _CAPACITY,
+    ) -> None:
+        """Prepares the processor; its thread starts with the first span.
+
+        Args:
+            make_exporter: Makes the exporter, in each process that exports: a connection does not survive a fork.
+            flush_interval: Seconds that an ended span waits at most.
+            capacity: Spans that may wait; more are refused and counted.
+        """
+        self._make_exporter = make_exporter
+        self._capacity = capacity
+        self._worker: Background[None] = Background(
+            "agenttrace-batch", self._drain, idle_s=flush_interval * _INTERVAL_SHARE, idle=self._drain
+        )
+        # At exit, what is left of the time that all exporters have together.
+        self.deadline = float("inf")
+        self._is_shutdown = False
+        self.span_exporter: SpanExporter | None = None
+        self.forget()
+        _all.add(self)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Queues an ended span; a deque's own steps are atomic, so this path takes no lock that a signal could hold."""
+        if span.context is None or not span.context.trace_flags.sampled:
+            return
+        if self._is_shutdown or len(self._spans) >= self._capacity:
+            self._drop(1)
+            return
+        self._spans.append(span)
+        if not self._has_thread:
+            self._has_thread = self._worker.start()
+        if len(self._spans) >= _WAKE_AT and not self._is_woken:
+            self._is_woken = True
+            self._worker.submit(None)
+
+    def drain(self, timeout_s: float) -> bool:
+        """Exports what has ended so far; False where that takes longer. A signal handler may call it."""
+        if not self._spans and not self._is_exporting:
+            return True
+        return self._worker.run(None, min(timeout_s, self.deadline - time.monotonic()))
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        """Exports what has ended so far, and lets the exporter flush in this thread."""
+        until = min(time.monotonic() + timeout_millis / 1000, self.deadline)
+        is_drained = self.drain(until - time.monotonic())
+        left_millis = int(max(0.0, until - time.monotonic()) * 1000)
+        if self.span_exporter is not None and left_millis:
+            self._flush_exporter(self.span_exporter, left_millis)
+        return is_drained
+
+    def shutdown(self) -> None:
+        """Takes no more spans and exports the rest, within 2 s."""
+        if self._is_shutdown:
+            return
+        self._is_shutdown = True
+        self.drain(_SHUTDOWN_S)
+        self._worker.stop()
+        if self.span_exporter is not None and time.monotonic() < self.deadline:
+            self._shut_down_exporter(self.span_exporter)
+
+    def result(self) -> FlushResult:
+        """Counts what became of the spans so far."""
+        if isinstance(self.span_exporter, DuckDBSpanExporter):
+            own = self.span_exporter
+            return FlushResult(own.written, own.waiting + len(self._spans), own.dropped + self._dropped)
+        return FlushResult(self._written, len(self._spans), self._dropped)
+
+    def exporter(self) -> SpanExporter:
+        """Returns this process's exporter."""
+        if self.span_exporter is None:
+            self.span_exporter = self._make_exporter()
+        return self.span_exporter
+
+    def forget(self) -> None:
+        """Begins anew, as in a forked child: spans that ended before the fork are the parent's to export."""
+        self._spans: deque[ReadableSpan] = deque()
+        self._counting = threading.Lock()
+        self._written = 0
+        self._dropped = 0
+        self._has_thread = False
+        self._is_woken = False
+        self._is_exporting = False
+        if not isinstance(self.span_exporter, DuckDBSpanExporter):
+            self.span_exporter = None
+
+    def _drain(self, _job: None = None) -> None:
+        self._is_woken = False
+        self._is_exporting = True
+        try:
+            with suppress_instrumentation():
+                while spans := self._take():
+                    self._export(spans)
+        finally:
+            self._is_exporting = False
+
+    def _take(self) -> list[ReadableSpan]:
+        size = _OWN_BATCH if isinstance(self.span_exporter, DuckDBSpanExporter) else _FOREIGN_BATCH
+        taken: list[ReadableSpan] = []
+        try:
+            while len(taken) < size:
+                taken.append(self._spans.popleft())
+        except IndexError:
+            pass
+        return taken
+
+    def _export(self, spans: list[ReadableSpan]) -> None:
+        try:
+            result = self.exporter().export(spans)
+        except Exception as err:
+            report("export spans", err)
+            result = SpanExportResult.FAILURE
+        if isinstance(self.span_exporter, DuckDBSpanExporter):
+            return  # It counts for itself.
+        if result is SpanExportResult.SUCCESS:
+            with self._counting:
+                self._written += len(spans)
+        else:
+            self._drop(len(spans))
+
+    def _drop(self, count: int) -> None:
+        with self._counting:
+            self._dropped += count
+        warn_once(
+            f"drop {id(self)}", "Spans are dropped: they end faster than they can be exported, or after shutdown."
+        )
+
+    @guarded("flush an exporter")
+    def _flush_exporter(self, exporter: SpanExporter, timeout_millis: int) -> None:
+        exporter.force_flush(timeout_millis)
+
+    @guarded("shut an exporter down")
+    def _shut_down_exporter(self, exporter: SpanExporter) -> None:
+        exporter.shutdown()
+
+
+_all: "weakref.WeakSet[SpanBatcher]" = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for batcher in list(_all):
+        batcher.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)

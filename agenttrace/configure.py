@@ -1,0 +1,213 @@
+"""configure(): one call that brings the spans of this process to the store, or to an OTLP receiver."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from re import Pattern
+from typing import Any, Literal, NamedTuple
+from urllib.parse import urlsplit
+
+from opentelemetry import trace
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import SpanLimits, TracerProvider
+from opentelemetry.sdk.trace.export import SpanExporter
+
+from agenttrace import lifecycle
+from agenttrace.batch import FlushResult, SpanBatcher
+from agenttrace.errors import ConfigError
+from agenttrace.exporter import DuckDBSpanExporter, record_outcome
+from agenttrace.guard import guarded, warn_once
+from agenttrace.redact import configure_redaction
+from agenttrace.spool import default_db
+
+__all__ = ["FlushResult", "configure", "flush", "record_outcome", "shutdown"]
+
+_EXIT_S = 2.0
+_COMPLETE_SAMPLERS = ("AlwaysOnSampler", "ParentBased{root:AlwaysOnSampler", "TraceIdRatioBased{1.0}")
+# Indexed attributes of whole conversations go far beyond the SDK's 128; something must stop a loop, though.
+_OWN_LIMIT = 10_000
+
+
+class _Destination(NamedTuple):
+    kind: str
+    address: str
+    provider: int
+
+
+_batchers: dict[_Destination, SpanBatcher] = {}
+_changing = threading.RLock()
+
+
+def configure(
+    target: str | Path | None = None,
+    *,
+    spans: Literal["all", "agent"] = "all",
+    flush_interval: float = 1.0,
+    threads: bool = True,
+    service_name: str | None = None,
+    redact_patterns: Iterable[str | Pattern[str]] = (),
+    redact: Callable[[str], str] | None = None,
+) -> None:
+    """Brings the spans of this process to a store or a receiver.
+
+    Call it once, after a TracerProvider of your own is set: spans go there, and from there to the target as well; else
+    one is made here. Called again with the same target it changes redaction alone; another target gets the spans too.
+
+    Args:
+        target: A path; `http://host:4318`, `https://...` or `grpc://host:4317` for OTLP; None: AGENTTRACE_DB, else
+            agenttrace.duckdb in the current folder.
+        spans: "all" keeps every span of the program; "agent" those of a known convention and their ancestors. Only for
+            a path.
+        flush_interval: Seconds of ended spans that a killed process may lose.
+        threads: Hand the current span to threads and thread pools.
+        service_name: Resource attribute service.name of a TracerProvider that is made here.
+        redact_patterns: Regular expressions of what to hide besides the defaults.
+        redact: Called with each text after the patterns; returns what may be recorded.
+
+    Raises:
+        ConfigError: The target is of no known kind.
+    """
+    kind, address = _target(target)
+    patterns = list(redact_patterns)
+    if patterns or redact is not None:
+        configure_redaction(patterns, function=redact)
+    with _changing:
+        provider = _provider(service_name)
+        if provider is not None:
+            _attach(provider, _Destination(kind, address, id(provider)), spans, flush_interval)
+    if threads:
+        _instrument_threads()
+    lifecycle.install(_finish, _save)
+
+
+def flush(timeout: float = 10.0) -> FlushResult:
+    """Writes what has ended so far, and moves it into the store where nobody else holds the file.
+
+    Args:
+        timeout: Seconds to wait at most.
+    """
+    return _each(lambda batcher, left_s: batcher.force_flush(int(left_s * 1000)), timeout)
+
+
+def shutdown() -> FlushResult:
+    """Flushes, and ends the recording that `configure` began; `configure` may begin it anew."""
+    result = _each(lambda batcher, _left_s: batcher.shutdown(), _EXIT_S)
+    with _changing:
+        _batchers.clear()
+    return result
+
+
+def _each(action: Callable[[SpanBatcher, float], object], timeout_s: float) -> FlushResult:
+    deadline = time.monotonic() + timeout_s
+    written = waiting = dropped = 0
+    for batcher in list(_batchers.values()):
+        action(batcher, max(0.0, deadline - time.monotonic()))
+        result = batcher.result()
+        written, waiting, dropped = written + result.written, waiting + result.waiting, dropped + result.dropped
+    return FlushResult(written, waiting, dropped)
+
+
+def _target(target: str | Path | None) -> tuple[str, str]:
+    text = str(target) if target is not None else ""
+    if "://" not in text:
+        return "store", os.path.realpath(default_db(target))
+    url = urlsplit(text)
+    if url.scheme in ("http", "https") and url.hostname:
+        return "http", text if url.path.strip("/") else f"{text.rstrip('/')}/v1/traces"
+    if url.scheme == "grpc" and url.hostname:
+        return "grpc", f"{url.hostname}:{url.port or 4317}"
+    raise ConfigError(f"configure: target is {text!r}; expected a path, http://host:4318 or grpc://host:4317.")
+
+
+def _provider(service_name: str | None) -> Any:
+    """Returns the TracerProvider of the program, else a new one; None where the program's takes no processors."""
+    current = trace.get_tracer_provider()
+    if hasattr(current, "add_span_processor"):
+        return current
+    if not isinstance(current, trace.ProxyTracerProvider):
+        warn_once(
+            "provider",
+            "configure: the program's TracerProvider, a %s, takes no span processor; nothing is recorded.",
+            type(current).__qualname__,
+        )
+        return None
+    attributes = {SERVICE_NAME: service_name} if service_name else {}
+    provider = TracerProvider(resource=Resource.create(attributes), span_limits=_own_limits())
+    trace.set_tracer_provider(provider)
+    return provider
+
+
+def _own_limits() -> SpanLimits:
+    def limit(variable: str) -> int | None:
+        return None if variable in os.environ or "OTEL_ATTRIBUTE_COUNT_LIMIT" in os.environ else _OWN_LIMIT
+
+    return SpanLimits(
+        max_span_attributes=limit("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT"),
+        max_events=limit("OTEL_SPAN_EVENT_COUNT_LIMIT"),
+        max_links=limit("OTEL_SPAN_LINK_COUNT_LIMIT"),
+        max_event_attributes=limit("OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT"),
+        max_link_attributes=limit("OTEL_LINK_ATTRIBUTE_COUNT_LIMIT"),
+    )
+
+
+def _attach(provider: Any, destination: _Destination, spans: Literal["all", "agent"], flush_interval: float) -> None:
+    if destination in _batchers:
+        return
+    batcher = SpanBatcher(lambda: _exporter(destination, spans), flush_interval=flush_interval)
+    if destination.kind == "store":
+        # Start records and outcomes look for it before the first span ends.
+        batcher.exporter()
+    provider.add_span_processor(batcher)
+    _batchers[destination] = batcher
+    _warn_of_gaps(provider)
+
+
+def _exporter(destination: _Destination, spans: Literal["all", "agent"]) -> SpanExporter:
+    if destination.kind == "store":
+        return DuckDBSpanExporter(destination.address, spans=spans)
+    if destination.kind == "http":
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+        return OTLPSpanExporter(endpoint=destination.address)
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcSpanExporter
+
+    return GrpcSpanExporter(endpoint=destination.address, insecure=True)
+
+
+@guarded("look at the sampler and limits")
+def _warn_of_gaps(provider: Any) -> None:
+    """Warns of what keeps verdicts from seeing whole traces."""
+    sampler = getattr(provider, "sampler", None)
+    if sampler is not None and not str(sampler.get_description()).startswith(_COMPLETE_SAMPLERS):
+        warn_once("sampler", "The sampler %s drops spans; verdicts need whole traces.", sampler.get_description())
+    limits = getattr(provider, "_span_limits", None)
+    length = getattr(limits, "max_span_attribute_length", None)
+    if length is not None:
+        warn_once("length", "Span limits cut attributes at %d characters; verdicts need them whole.", length)
+
+
+@guarded("hand context to threads")
+def _instrument_threads() -> None:
+    from opentelemetry.instrumentation.threading import (  # pyright: ignore[reportMissingTypeStubs]
+        ThreadingInstrumentor,
+    )
+
+    instrumentor = ThreadingInstrumentor()
+    if not instrumentor.is_instrumented_by_opentelemetry:
+        instrumentor.instrument()
+
+
+def _finish() -> None:
+    """Bounds all that happens at exit; the provider's own shutdown comes after this, and shares the time."""
+    deadline = time.monotonic() + _EXIT_S
+    for batcher in list(_batchers.values()):
+        batcher.deadline = deadline
+        batcher.drain(_EXIT_S)
+
+
+def _save() -> None:
+    deadline = time.monotonic() + _EXIT_S
+    for batcher in list(_batchers.values()):
+        batcher.drain(deadline - time.monotonic())

@@ -1,0 +1,310 @@
+"""DuckDBSpanExporter: finished SDK spans -> one segment of the spool per call; and records that cannot wait for an end.
+
+It works in anybody's TracerProvider, behind the SDK's processors or the one of `configure`. No method raises: faults
+become a log line per cause and a count.
+"""
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.trace import Span
+
+from agenttrace.background import Background
+from agenttrace.errors import AgentTraceError, SpoolFullError
+from agenttrace.guard import guarded, report, warn_once
+from agenttrace.redact import set_key_folder
+from agenttrace.sdk_spans import sdk_span_row, sdk_span_values
+from agenttrace.semconv import SCOPE_NAME
+from agenttrace.spans import OutcomeRow, SpanRow
+from agenttrace.spool import CAP_BYTES, Spool, default_db, spool_folder
+
+__all__ = ["DuckDBSpanExporter", "record_outcome", "record_start", "sdk_span_row"]
+
+# What a mutating tool waits for its start record at most.
+_START_WAIT_S = 0.05
+_COMPACT_BUDGET_S = 1.0
+_FULL_PAUSE_S = 10.0
+
+# Attributes by which some convention of agent tracing is known.
+_MARKERS = ("gen_ai.", "openinference.", "agenttrace.", "llm.", "traceloop.", "ai.", "mcp.", "langfuse.", "langsmith.")
+_MAX_AWAITED_PARENTS = 65_536
+
+_DROPPED_ATTRIBUTES = SpanRow._fields.index("dropped_attributes_count")
+
+# Where processors and exporters keep the ones that they wrap: the SDK's, ours, Logfire's.
+_INNER = ("_span_processors", "span_exporter", "processor", "exporter", "wrapped_exporter")
+_MAX_WRAPPERS = 8
+
+
+class DuckDBSpanExporter(SpanExporter):
+    """Writes spans into the spool of a store.
+
+    `agenttrace` commands take them in, and so does a flush where the file is free.
+    """
+
+    def __init__(
+        self,
+        path: str | Path | None = None,
+        *,
+        spans: Literal["all", "agent"] = "all",
+        cap_bytes: int = CAP_BYTES,
+    ) -> None:
+        """Prepares the exporter; nothing is opened.
+
+        Args:
+            path: The store; None: AGENTTRACE_DB, else agenttrace.duckdb in the current folder.
+            spans: "all" keeps every span; "agent" those of a known convention and their ancestors.
+            cap_bytes: Size of the spool at which new spans are refused and counted.
+        """
+        # The program may change its folder later.
+        self.db = default_db(path).absolute()
+        self.agent_spans = AgentSpans() if spans == "agent" else None
+        self.is_shutdown = False
+        self._spool = Spool(spool_folder(self.db), cap_bytes=cap_bytes)
+        self._starts = Background("agenttrace-start", self._store_start)
+        self._full_until = 0.0
+        self.reset()
+        with suppress(OSError):
+            self.db.parent.mkdir(parents=True, exist_ok=True)
+        set_key_folder(self.db.parent)
+        _registered.add(self)
+
+    def reset(self) -> None:
+        """Begins to count anew, as in a forked child: what the parent wrote is the parent's to report."""
+        self._counting = threading.Lock()
+        self.written = 0
+        self.dropped = 0
+        self.starts_missed = 0
+
+    @property
+    def waiting(self) -> int:
+        """Rows in the spool, of this process and others, that are not in the store yet."""
+        try:
+            return self._spool.pending().rows
+        except OSError:
+            return 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Writes ended spans as one segment; SUCCESS means that they are on disk."""
+        if self.is_shutdown:
+            self._count(dropped=len(spans))
+            return SpanExportResult.FAILURE
+        kept = list(spans) if self.agent_spans is None else self.agent_spans.select(spans)
+        rows = self._rows(kept)
+        if not rows:
+            return SpanExportResult.SUCCESS if not kept else SpanExportResult.FAILURE
+        if not self._write("spans", rows):
+            self._count(dropped=len(rows))
+            return SpanExportResult.FAILURE
+        self._count(written=len(rows))
+        return SpanExportResult.SUCCESS
+
+    def write_started(self, span: Span) -> bool:
+        """Writes a span that has only begun, before what it stands for happens; False after 50 ms without success."""
+        if self.is_shutdown or not isinstance(span, ReadableSpan):
+            return False
+        start = _Start(self._rows([span]))
+        # A thread does it, for a sync may take seconds on a bad disk, and the tool must not wait that long.
+        if self._starts.run(start, _START_WAIT_S) and start.is_stored:
+            return True
+        self._count(starts_missed=1)
+        warn_once(f"start {self.db}", "%s: a tool ran before its start record was on disk", self.db)
+        return False
+
+    def write_outcome(self, row: OutcomeRow) -> bool:
+        """Writes a verdict on a run; False where that failed."""
+        return not self.is_shutdown and self._write("outcomes", [row])
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        """Moves segments into the store where nobody else holds it; spans are on disk since `export`."""
+        self._compact(min(_COMPACT_BUDGET_S, timeout_millis / 1000))
+        return True
+
+    def shutdown(self) -> None:
+        """Takes no more spans, and moves what waits into the store where nobody else holds it."""
+        if self.is_shutdown:
+            return
+        self.is_shutdown = True
+        self._starts.stop()
+        _registered.discard(self)
+        self._compact(_COMPACT_BUDGET_S)
+
+    def _rows(self, spans: Sequence[ReadableSpan]) -> list[tuple[Any, ...]]:
+        try:
+            rows = [sdk_span_values(span) for span in spans]
+        except Exception:
+            # One span that cannot be converted must not take the others with it.
+            rows = [row for row in map(_guarded_row, spans) if row is not None]
+            self._count(dropped=len(spans) - len(rows))
+        if any(row[_DROPPED_ATTRIBUTES] for row in rows):
+            warn_once("span limits", "Span limits cut attributes; verdicts need them whole. Raise the SpanLimits.")
+        return rows
+
+    def _write(self, kind: str, rows: Sequence[tuple[Any, ...]]) -> bool:
+        try:
+            try:
+                self._spool.write(kind, rows)
+            except SpoolFullError:
+                if time.monotonic() < self._full_until:
+                    raise
+                self._full_until = time.monotonic() + _FULL_PAUSE_S
+                self._compact(_COMPACT_BUDGET_S)
+                self._spool.write(kind, rows)
+        except Exception as err:
+            cause = f"{self.db} {type(err).__name__} {getattr(err, 'errno', '')}"
+            warn_once(cause, "%s: %s were not recorded: %s", self.db, kind, _reason(err))
+            return False
+        return True
+
+    def _store_start(self, start: "_Start") -> None:
+        start.is_stored = bool(start.rows) and self._write("spans", start.rows)
+
+    def _compact(self, budget_s: float) -> None:
+        from agenttrace.store import compact_store
+
+        try:
+            compact_store(self.db, budget_s=budget_s)
+        except Exception as err:
+            # Nothing is lost: the segments stay where they are.
+            warn_once(f"compact {self.db} {type(err).__name__}", "%s: not updated: %s", self.db, _reason(err))
+
+    def _count(self, *, written: int = 0, dropped: int = 0, starts_missed: int = 0) -> None:
+        with self._counting:
+            self.written += written
+            self.dropped += dropped
+            self.starts_missed += starts_missed
+
+
+class _Start:
+    """A start record on its way to the disk."""
+
+    def __init__(self, rows: list[tuple[Any, ...]]) -> None:
+        self.rows = rows
+        self.is_stored = False
+
+
+class AgentSpans:
+    """Selects the spans of a known convention and their ancestors, which end later, often in another batch."""
+
+    def __init__(self) -> None:
+        self._awaited: dict[tuple[int, int], None] = {}
+
+    def select(self, spans: Sequence[ReadableSpan]) -> list[ReadableSpan]:
+        """Returns the spans to keep, in their order."""
+        by_id = {_key(span.context): span for span in spans}
+        kept: set[tuple[int, int]] = set()
+        for key, span in by_id.items():
+            if key in self._awaited or _is_marked(span):
+                self._keep(key, by_id, kept)
+        for old in list(islice(self._awaited, max(0, len(self._awaited) - _MAX_AWAITED_PARENTS))):
+            del self._awaited[old]
+        return [span for span in spans if _key(span.context) in kept]
+
+    def _keep(
+        self, key: tuple[int, int], by_id: dict[tuple[int, int], ReadableSpan], kept: set[tuple[int, int]]
+    ) -> None:
+        while key not in kept and key in by_id:
+            kept.add(key)
+            self._awaited.pop(key, None)
+            parent = by_id[key].parent
+            if parent is None:
+                return
+            key = _key(parent)
+        if key not in kept:
+            self._awaited[key] = None
+
+
+def _key(context: Any) -> tuple[int, int]:
+    return (context.trace_id, context.span_id)
+
+
+def _is_marked(span: ReadableSpan) -> bool:
+    scope = span.instrumentation_scope
+    return (scope is not None and scope.name == SCOPE_NAME) or any(
+        name.startswith(_MARKERS) for name in span.attributes or ()
+    )
+
+
+@guarded("record the start of a span")
+def record_start(span: Span) -> None:
+    """Puts a started span on disk, in the stores that its provider exports to; for mutating tools and runs.
+
+    It waits 50 ms at most. Without an exporter of ours it does nothing; a foreign backend never sees a span twice.
+    """
+    if span.is_recording() and span.get_span_context().trace_flags.sampled:
+        for exporter in _exporters_of(span):
+            exporter.write_started(span)
+
+
+@guarded("record an outcome")
+def record_outcome(row: OutcomeRow) -> bool:
+    """Writes a verdict into the store that this process records to; False where there is none, or it failed.
+
+    That is the one behind the global TracerProvider, else any that an exporter in this process writes to.
+    """
+    exporters: list[DuckDBSpanExporter] = []
+    _look_behind(getattr(trace.get_tracer_provider(), "_active_span_processor", None), exporters, _MAX_WRAPPERS)
+    exporters = exporters or list(_registered)
+    written = [exporter.write_outcome(row) for exporter in exporters]
+    return bool(written) and all(written)
+
+
+_registered: "weakref.WeakSet[DuckDBSpanExporter]" = weakref.WeakSet()
+
+
+def _reset_all() -> None:
+    for exporter in list(_registered):
+        exporter.reset()
+
+
+os.register_at_fork(after_in_child=_reset_all)
+
+
+def _exporters_of(span: Span) -> list[DuckDBSpanExporter]:
+    """Finds the exporters behind the span's own provider; with two, a record must not reach the other's store.
+
+    Where someone else's processor hides what is behind it, any exporter of this process may be meant.
+    """
+    found: list[DuckDBSpanExporter] = []
+    is_hidden = _look_behind(getattr(span, "_span_processor", None), found, _MAX_WRAPPERS)
+    return found or (list(_registered) if is_hidden else [])
+
+
+def _look_behind(holder: object, found: list[DuckDBSpanExporter], depth: int) -> bool:
+    """Collects exporters of ours behind a processor; True where something of unknown make may hide one."""
+    if isinstance(holder, DuckDBSpanExporter):
+        if not holder.is_shutdown:
+            found.append(holder)
+        return False
+    inner: list[object] = [getattr(holder, name) for name in _INNER if hasattr(holder, name)]
+    if not inner or depth == 0:
+        return isinstance(holder, SpanProcessor)
+    parts: list[object] = []
+    for value in inner:
+        parts.extend(cast(Iterable[object], value) if isinstance(value, (list, tuple)) else [value])
+    are_hidden = [_look_behind(part, found, depth - 1) for part in parts]
+    return any(are_hidden)
+
+
+def _guarded_row(span: ReadableSpan) -> tuple[Any, ...] | None:
+    try:
+        return sdk_span_values(span)
+    except Exception as err:
+        report("convert a span", err)
+        return None
+
+
+def _reason(err: Exception) -> str:
+    if isinstance(err, (AgentTraceError, OSError)):
+        return str(err)
+    return type(err).__name__

@@ -1,0 +1,259 @@
+"""OpenTelemetry SDK spans -> SpanRow, with all that OTLP carries; pure."""
+
+import base64
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import orjson
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, SpanKind, StatusCode
+from opentelemetry.trace.span import DEFAULT_TRACE_STATE, TraceState
+
+from agenttrace.spans import SpanRow, hot_attributes
+
+# OTLP span flags: bits 0 to 7 are the W3C trace flags. Source: opentelemetry-proto, trace.proto, checked 2026-11.
+_HAS_IS_REMOTE = 0x100
+_IS_REMOTE = 0x200
+
+_INT64_MAX = 2**63 - 1
+# JSON numbers may be of any size; Python refuses to print those over 4,300 digits.
+_PRINTABLE_BITS = 4096
+_MAX_DEPTH = 200
+_CACHED = 256
+_UNKNOWN: Any = object()
+
+_KINDS = {
+    SpanKind.INTERNAL: "internal",
+    SpanKind.SERVER: "server",
+    SpanKind.CLIENT: "client",
+    SpanKind.PRODUCER: "producer",
+    SpanKind.CONSUMER: "consumer",
+}
+_INTERNAL = SpanKind.INTERNAL
+_UNSET = StatusCode.UNSET
+_STATUS = {StatusCode.UNSET: "unset", StatusCode.OK: "ok", StatusCode.ERROR: "error"}
+
+
+class _ResourceColumns(NamedTuple):
+    service_name: str | None
+    attributes: str
+    schema_url: str | None
+
+
+class _ScopeColumns(NamedTuple):
+    name: str | None
+    version: str | None
+    attributes: str
+    schema_url: str | None
+
+
+def sdk_span_row(span: ReadableSpan) -> SpanRow:
+    """Converts a span; one that has not ended has no end time.
+
+    Bytes become base64 text, NaN and the infinities the strings of the JSON mapping of protobuf.
+    """
+    return SpanRow._make(sdk_span_values(span))
+
+
+def sdk_span_values(span: ReadableSpan) -> tuple[Any, ...]:
+    """Converts a span to the values of a SpanRow, in a bare tuple.
+
+    Thousands of them are made at once, and of tuples only bare ones cost the cyclic collector nothing.
+    """
+    context = span.context
+    if context is None:
+        raise ValueError("a span without a context has no id")
+    parent = span.parent
+    attributes = _attributes(span)
+    resource = _resource_columns(span.resource)
+    scope = _scope_columns(span.instrumentation_scope)
+    status = span.status
+    events, links = _events(span), _links(span)
+    return (
+        context.trace_id.to_bytes(16).hex(),
+        context.span_id.to_bytes(8).hex(),
+        parent.span_id.to_bytes(8).hex() if parent is not None and parent.span_id else None,
+        span.name if isinstance(span.name, str) else str(span.name),  # pyright: ignore[reportUnnecessaryIsInstance]
+        # The hash of an Enum member is a Python function; most spans need none.
+        "internal" if span.kind is _INTERNAL else _KINDS.get(span.kind, "unspecified"),
+        _time(span.start_time) or 0,
+        _time(span.end_time),
+        "unset" if status.status_code is _UNSET else _STATUS.get(status.status_code, "unset"),
+        status.description or None,
+        resource.service_name,
+        scope.name,
+        scope.version,
+        *hot_attributes(attributes),
+        json_text(attributes),
+        _events_text(events) if events else "[]",
+        _links_text(links) if links else "[]",
+        resource.attributes,
+        scope.attributes,
+        None if context.trace_state is DEFAULT_TRACE_STATE else _trace_state_text(context.trace_state),
+        _flags(context.trace_flags, parent),
+        resource.schema_url,
+        scope.schema_url,
+        span.dropped_attributes,
+        span.dropped_events,
+        span.dropped_links,
+        0,
+        0,
+    )
+
+
+def json_text(value: Mapping[str, Any] | Sequence[Any]) -> str:
+    """Encodes attributes as strict JSON."""
+    try:
+        text = orjson.dumps(value, default=_base64)
+    except (TypeError, RecursionError):
+        # Big integers, lone surrogates and great depth.
+        return _slow_json_text(value)
+    # orjson writes NaN and the infinities as null; a search of bytes is cheaper than a look at every value.
+    return _slow_json_text(value) if b"null" in text else text.decode()
+
+
+def _slow_json_text(value: object) -> str:
+    return json.dumps(_plain(value, 0), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _plain(value: object, depth: int) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, int):
+        return int(value) if value.bit_length() <= _PRINTABLE_BITS else f"{value:#x}"
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _non_finite(value)
+    if isinstance(value, bytes):
+        return _base64(value)
+    if depth >= _MAX_DEPTH:
+        return "[nested too deeply]"
+    if isinstance(value, Mapping):
+        items = cast(Mapping[object, object], value).items()
+        return {str(_plain(key, depth + 1)): _plain(item, depth + 1) for key, item in items}
+    if isinstance(value, Sequence):
+        return [_plain(item, depth + 1) for item in cast(Sequence[object], value)]
+    return f"[{type(value).__qualname__}]"
+
+
+def _non_finite(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _base64(value: object) -> object:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Mapping):
+        return _plain_dict(cast(Mapping[str, Any], value))
+    raise TypeError(type(value).__qualname__)
+
+
+def _plain_dict(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
+    if attributes is None:
+        return {}
+    # `dict()` of the SDK's mapping takes a Python call per key; its own `copy` takes one.
+    copy: Callable[[], dict[str, Any]] | None = getattr(attributes, "copy", None)
+    return dict(attributes) if copy is None else copy()
+
+
+def _time(unix_nano: int | None) -> int | None:
+    # The SDK takes any number for a time, and a column has 64 bits.
+    if unix_nano is None or 0 <= unix_nano <= _INT64_MAX:
+        return unix_nano
+    return 0 if unix_nano < 0 else _INT64_MAX
+
+
+# The SDK's properties copy what they return; for a span without events and links that costs as much as its JSON.
+
+
+def _attributes(span: ReadableSpan) -> dict[str, Any]:
+    attributes = getattr(span, "_attributes", _UNKNOWN)
+    return _plain_dict(span.attributes if attributes is _UNKNOWN else attributes)
+
+
+def _events(span: ReadableSpan) -> Sequence[Event]:
+    events: Sequence[Event] | None = getattr(span, "_events", _UNKNOWN)
+    return span.events if events is _UNKNOWN else events or ()
+
+
+def _links(span: ReadableSpan) -> Sequence[Link]:
+    links: Sequence[Link] | None = getattr(span, "_links", _UNKNOWN)
+    return span.links if links is _UNKNOWN else links or ()
+
+
+def _events_text(events: Sequence[Event]) -> str:
+    return json_text(
+        [
+            {
+                "time_unix_nano": event.timestamp,
+                "name": event.name,
+                "attributes": _plain_dict(event.attributes),
+                "dropped_attributes_count": event.dropped_attributes,
+            }
+            for event in events
+        ]
+    )
+
+
+def _links_text(links: Sequence[Link]) -> str:
+    return json_text(
+        [
+            {
+                "trace_id": f"{link.context.trace_id:032x}",
+                "span_id": f"{link.context.span_id:016x}",
+                "trace_state": _trace_state_text(link.context.trace_state),
+                "attributes": _plain_dict(link.attributes),
+                "dropped_attributes_count": link.dropped_attributes,
+                "flags": _flags(link.context.trace_flags, link.context),
+            }
+            for link in links
+        ]
+    )
+
+
+def _trace_state_text(trace_state: TraceState | None) -> str | None:
+    return trace_state.to_header() if trace_state else None
+
+
+def _flags(trace_flags: int, remote: SpanContext | None) -> int:
+    return int(trace_flags) | _HAS_IS_REMOTE | (_IS_REMOTE if remote is not None and remote.is_remote else 0)
+
+
+# A process has one resource and a scope per library, and encoding them anew for each span would double its cost.
+# The object is kept beside its columns, so that its id is not given to another one.
+_resources: dict[int, tuple[Resource, _ResourceColumns]] = {}
+_scopes: dict[int, tuple[InstrumentationScope, _ScopeColumns]] = {}
+
+
+def _resource_columns(resource: Resource) -> _ResourceColumns:
+    cached = _resources.get(id(resource))
+    if cached is not None:
+        return cached[1]
+    attributes = dict(resource.attributes)
+    service_name = attributes.get("service.name")
+    columns = _ResourceColumns(
+        service_name if isinstance(service_name, str) else None, json_text(attributes), resource.schema_url or None
+    )
+    if len(_resources) >= _CACHED:
+        _resources.clear()
+    _resources[id(resource)] = (resource, columns)
+    return columns
+
+
+def _scope_columns(scope: InstrumentationScope | None) -> _ScopeColumns:
+    if scope is None:
+        return _ScopeColumns(None, None, "{}", None)
+    cached = _scopes.get(id(scope))
+    if cached is not None:
+        return cached[1]
+    attributes = json_text(_plain_dict(scope.attributes))
+    columns = _ScopeColumns(scope.name or None, scope.version or None, attributes, scope.schema_url or None)
+    if len(_scopes) >= _CACHED:
+        _scopes.clear()
+    _scopes[id(scope)] = (scope, columns)
+    return columns
