@@ -1,0 +1,72 @@
+/* +++
+name       = "vercel_ai"
+extends    = "gen_ai"
+rank       = 60
+detects    = "ai.operationId (Vercel AI SDK 3.4 to 6, and 7's LegacyOpenTelemetry)"
+version    = "ai 3.4 to 6.0"
+references = ["vercel/ai, packages/ai at ai@3.4.33, ai@4.3.19, ai@5.0.0; package ai 6.0.326"]
++++ */
+WITH found AS (
+    SELECT trace_id, span_id, from_json(attributes, '{
+        "ai.operationId": "VARCHAR", "ai.telemetry.functionId": "VARCHAR",
+        "ai.telemetry.metadata.sessionId": "VARCHAR", "ai.telemetry.metadata.userId": "VARCHAR",
+        "ai.model.id": "VARCHAR", "ai.model.provider": "VARCHAR",
+        "ai.prompt.messages": "JSON", "ai.prompt.tools": "JSON", "ai.prompt": "JSON",
+        "ai.response.text": "VARCHAR", "ai.result.text": "VARCHAR", "ai.response.object": "VARCHAR",
+        "ai.response.toolCalls": "JSON", "ai.result.toolCalls": "JSON",
+        "ai.response.reasoning": "VARCHAR", "ai.response.finishReason": "VARCHAR", "ai.response.msToFirstChunk": "JSON",
+        "ai.response.id": "VARCHAR", "ai.response.model": "VARCHAR", "ai.response.providerMetadata": "JSON",
+        "ai.toolCall.name": "VARCHAR", "ai.toolCall.id": "VARCHAR", "ai.toolCall.args": "VARCHAR", "ai.toolCall.result": "VARCHAR",
+        "ai.usage.inputTokens": "JSON", "ai.usage.promptTokens": "JSON", "ai.usage.outputTokens": "JSON", "ai.usage.completionTokens": "JSON",
+        "ai.usage.cachedInputTokens": "JSON", "ai.usage.inputTokenDetails.cacheReadTokens": "JSON",
+        "ai.usage.inputTokenDetails.cacheWriteTokens": "JSON",
+        "ai.usage.reasoningTokens": "JSON", "ai.usage.outputTokenDetails.reasoningTokens": "JSON"
+    }') AS a
+    FROM candidates
+    WHERE attributes LIKE '%"ai.operationId"%'
+),
+kinds AS (
+    SELECT *, CASE
+        WHEN regexp_matches(a."ai.operationId", '\.(doGenerate|doStream)$') THEN 'model'
+        WHEN a."ai.operationId" = 'ai.toolCall' THEN 'tool'
+        WHEN regexp_matches(a."ai.operationId", '^ai\.(generate|stream)(Text|Object)$') THEN 'agent'
+        WHEN regexp_matches(a."ai.operationId", '^ai\.embed') THEN 'retrieval'
+        ELSE 'other' END AS kind,
+        coalesce(a."ai.response.text", a."ai.result.text", a."ai.response.object") AS text,
+        coalesce(a."ai.response.toolCalls", a."ai.result.toolCalls") AS calls
+    FROM found
+)
+SELECT
+    trace_id, span_id, 'vercel_ai' AS convention, kind,
+    CASE WHEN kind = 'agent' THEN coalesce(a."ai.telemetry.functionId", a."ai.operationId") END AS agent_name,
+    a."ai.telemetry.metadata.sessionId" AS session_id,
+    a."ai.telemetry.metadata.userId" AS user_id,
+    a."ai.toolCall.name" AS tool_name,
+    a."ai.toolCall.id" AS tool_call_id,
+    json_of_text(a."ai.toolCall.args") AS arguments,
+    json_of_text(a."ai.toolCall.result") AS observation,
+    a."ai.model.provider" AS provider,
+    coalesce(a."ai.response.model", a."ai.model.id") AS model,
+    CASE WHEN kind = 'model' THEN a."ai.response.id" END AS response_id,
+    CASE WHEN kind = 'model' THEN messages(a."ai.prompt.messages") END AS input_messages,
+    CASE WHEN kind = 'model' AND (text IS NOT NULL OR calls IS NOT NULL) THEN messages(to_json([json_object(
+        'role', 'assistant', 'content', text, 'tool_calls', calls)])) END AS output_messages,
+    CASE WHEN kind = 'model' THEN a."ai.response.reasoning" END AS thought,
+    CASE WHEN kind = 'model' THEN tool_definitions(a."ai.prompt.tools") END AS offered_tools,
+    CASE WHEN kind = 'model' THEN a."ai.response.finishReason" END AS finish_reason,
+    -- generateText repeats only the last step's usage on its root in 4 and 5.0, so the root's counts only where no step has any.
+    coalesce(count_of(a."ai.usage.inputTokens"), count_of(a."ai.usage.promptTokens"))
+        -- Until version 5 the input follows the provider, and Anthropic's leaves the cache out.
+        + CASE WHEN a."ai.usage.inputTokenDetails.cacheReadTokens" IS NULL AND a."ai.model.provider" LIKE 'anthropic%'
+            THEN coalesce(count_of(decoded(a."ai.response.providerMetadata") -> '$.anthropic.cacheReadInputTokens'), 0)
+                + coalesce(count_of(decoded(a."ai.response.providerMetadata") -> '$.anthropic.cacheCreationInputTokens'), 0)
+            ELSE 0 END AS input_tokens,
+    coalesce(count_of(a."ai.usage.outputTokens"), count_of(a."ai.usage.completionTokens")) AS output_tokens,
+    coalesce(count_of(a."ai.usage.inputTokenDetails.cacheReadTokens"), count_of(a."ai.usage.cachedInputTokens"),
+        count_of(decoded(a."ai.response.providerMetadata") -> '$.anthropic.cacheReadInputTokens')) AS cached_input_tokens,
+    coalesce(count_of(a."ai.usage.inputTokenDetails.cacheWriteTokens"),
+        count_of(decoded(a."ai.response.providerMetadata") -> '$.anthropic.cacheCreationInputTokens')) AS cache_write_tokens,
+    coalesce(count_of(a."ai.usage.outputTokenDetails.reasoningTokens"), count_of(a."ai.usage.reasoningTokens")) AS reasoning_tokens,
+    number_of(a."ai.response.msToFirstChunk") AS time_to_first_token_ms,
+    CASE WHEN kind = 'agent' THEN text END AS final_response
+FROM kinds

@@ -1,0 +1,301 @@
+"""Files -> spool: OTLP JSON and JSON lines, OTLP protobuf, outcomes as CSV; gzip of any; `-` is standard input.
+
+A file is read as a stream. What cannot be read is reported with its place and skipped, and the rest lands. An import
+brings whole traces of the past, so its segments are settled.
+"""
+
+import io
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import orjson
+
+from agenttrace.collectors.decode import Decoded, decode_logs_protobuf, decode_traces_protobuf, json_text
+from agenttrace.collectors.decode_json import decode_json
+from agenttrace.collectors.json_documents import MAX_DOCUMENT_BYTES, BadDocument, json_documents
+from agenttrace.collectors.outcomes_csv import read_outcomes
+from agenttrace.collectors.sources import ACCEPTED, Source, form_of, opened, read_error
+from agenttrace.errors import DecodeError, SpoolError, SpoolFullError
+from agenttrace.spans import LogRow, OutcomeRow, SpanRow
+from agenttrace.spool import Spool, spool_folder
+from agenttrace.store import compact_store
+
+MAX_PROBLEMS = 1_000
+
+_BATCH_ROWS = 8_192
+_BATCH_BYTES = 32 << 20
+_FULL_SPOOL_BUDGET_S = 600.0
+_TASK_ID = "agenttrace.task.id"
+_TRIAL = "agenttrace.trial"
+_OTHER_SIGNALS = ("resourceMetrics", "resourceProfiles")
+
+Progress = Callable[[str, int], None]
+
+_Row = TypeVar("_Row", SpanRow, LogRow)
+
+
+class Problem(NamedTuple):
+    """What was skipped: the place, as FILE or FILE:LINE, and the reason."""
+
+    place: str
+    message: str
+
+
+@dataclass
+class ImportResult:
+    """What an import brought.
+
+    Attributes:
+        files: Files of which something was read.
+        spans: Span records read; one that the store has is not stored again.
+        logs: Log records of spans read.
+        outcomes: Outcomes read.
+        traces: Different traces among the spans.
+        skipped: What was skipped, at most MAX_PROBLEMS of it.
+        skipped_count: All that was skipped.
+        logs_without_span: Log records that belong to no span; they are left out.
+        other_signals: Requests with metrics or profiles; they are left out.
+        leniencies: What was taken although OTLP forbids it, and how often.
+    """
+
+    files: int = 0
+    spans: int = 0
+    logs: int = 0
+    outcomes: int = 0
+    traces: int = 0
+    skipped: list[Problem] = field(default_factory=list[Problem])
+    skipped_count: int = 0
+    logs_without_span: int = 0
+    other_signals: int = 0
+    leniencies: Counter[str] = field(default_factory=Counter[str])
+
+    def read_count(self) -> int:
+        """Counts all that was read, also what was left out."""
+        return self.spans + self.logs + self.outcomes + self.logs_without_span + self.other_signals
+
+    def skip(self, place: str, message: str) -> None:
+        """Counts something skipped."""
+        self.skipped_count += 1
+        if len(self.skipped) < MAX_PROBLEMS:
+            self.skipped.append(Problem(place, message))
+
+
+def import_files(
+    paths: Sequence[str | Path],
+    db: Path,
+    *,
+    task_id: str | None = None,
+    trial: int | None = None,
+    progress: Progress | None = None,
+) -> ImportResult:
+    """Reads files into the spool of a store; `store.refresh` then brings them into the store.
+
+    Args:
+        paths: Files; "-" is standard input.
+        db: The store.
+        task_id: Task of records that name none.
+        trial: Trial of records that name none.
+        progress: Called with the name of a file and the rows read so far, in all files.
+
+    Raises:
+        SpoolError: The spool cannot be written; what was written before stays.
+    """
+    return _Import(db, task_id, trial, progress).run(paths)
+
+
+class _Import:
+    def __init__(self, db: Path, task_id: str | None, trial: int | None, progress: Progress | None) -> None:
+        self._batches = _Batches(db)
+        self._task_id = task_id
+        self._trial = trial
+        self._tag = _Tag({_TASK_ID: task_id, _TRIAL: trial})
+        self._progress = progress
+        self._traces: set[int] = set()
+        self._result = ImportResult()
+
+    def run(self, paths: Sequence[str | Path]) -> ImportResult:
+        for path in paths:
+            self._read(str(path))
+        self._batches.flush()
+        self._result.traces = len(self._traces)
+        return self._result
+
+    def _read(self, name: str) -> None:
+        result = self._result
+        before = result.read_count()
+        try:
+            with opened(name) as source:
+                self._read_source(source)
+        except (OSError, EOFError, zlib.error) as err:
+            result.skip(name, read_error(err))
+        except DecodeError as err:
+            result.skip(name, str(err))
+        result.files += result.read_count() > before
+
+    def _read_source(self, source: Source) -> None:
+        form = form_of(source.head)
+        if form == "json":
+            self._read_json(source)
+        elif form == "outcomes":
+            self._read_outcomes(source)
+        elif form == "protobuf messages":
+            self._read_messages(source)
+        else:
+            self._read_protobuf(source)
+
+    def _read_json(self, source: Source) -> None:
+        for found in json_documents(source.stream, self._result.leniencies):
+            place = f"{source.name}:{found.line}"
+            if isinstance(found, BadDocument):
+                self._result.skip(place, found.reason)
+                continue
+            try:
+                if _is_other_signal(found.value):
+                    self._result.other_signals += 1
+                else:
+                    self._take(source, place, decode_json(found.value))
+            except DecodeError as err:
+                self._result.skip(place, str(err))
+
+    def _read_protobuf(self, source: Source) -> None:
+        body = source.stream.read(MAX_DOCUMENT_BYTES + 1)
+        if len(body) > MAX_DOCUMENT_BYTES:
+            raise DecodeError(f"longer than {MAX_DOCUMENT_BYTES >> 20} MiB")
+        try:
+            self._take(source, source.name, _decode_protobuf(body))
+        except DecodeError as err:
+            raise DecodeError(f"{err}; {ACCEPTED}") from err
+
+    def _read_messages(self, source: Source) -> None:
+        """Reads messages behind their length, as the OpenTelemetry Collector's file exporter writes protobuf."""
+        number = 0
+        while prefix := source.stream.read(4):
+            number += 1
+            place = f"{source.name}: message {number}"
+            body = source.stream.read(min(int.from_bytes(prefix), MAX_DOCUMENT_BYTES))
+            if len(prefix) < 4 or len(body) < int.from_bytes(prefix):
+                self._result.skip(place, "torn: the file ends inside it")
+                return
+            try:
+                self._take(source, place, _decode_protobuf(body))
+            except DecodeError as err:
+                self._result.skip(place, str(err))
+
+    def _read_outcomes(self, source: Source) -> None:
+        lines = io.TextIOWrapper(source.stream, "utf-8-sig", errors="replace", newline="")
+        rows = read_outcomes(lines, recorded_at_unix_nano=source.modified_ns, task_id=self._task_id, trial=self._trial)
+        for line, row in rows:
+            if isinstance(row, DecodeError):
+                self._result.skip(f"{source.name}:{line}", str(row))
+                continue
+            self._result.outcomes += 1
+            self._batches.add("outcomes", [row], 0)
+            self._report(source)
+
+    def _take(self, source: Source, place: str, decoded: Decoded) -> None:
+        result = self._result
+        for problem in decoded.problems:
+            result.skip(place, problem)
+        result.leniencies.update(decoded.leniencies)
+        result.logs_without_span += decoded.logs_without_span
+        result.spans += len(decoded.spans)
+        result.logs += len(decoded.logs)
+        self._traces.update(hash(row.trace_id) for row in decoded.spans)
+        self._batches.add("spans", self._tag.rows(decoded.spans), sum(len(row.attributes) for row in decoded.spans))
+        self._batches.add("logs", self._tag.rows(decoded.logs), sum(len(row.attributes) for row in decoded.logs))
+        self._report(source)
+
+    def _report(self, source: Source) -> None:
+        if self._progress is not None:
+            self._progress(source.name, self._result.spans + self._result.logs + self._result.outcomes)
+
+
+class _Batches:
+    """Gathers rows into segments of a good size."""
+
+    def __init__(self, db: Path) -> None:
+        self._db = db
+        self._rows: dict[str, list[Any]] = {"spans": [], "logs": [], "outcomes": []}
+        self._bytes: Counter[str] = Counter()
+
+    def add(self, kind: str, rows: Sequence[SpanRow | LogRow | OutcomeRow], size: int) -> None:
+        waiting = self._rows[kind]
+        waiting.extend(rows)
+        self._bytes[kind] += size
+        if len(waiting) >= _BATCH_ROWS or self._bytes[kind] >= _BATCH_BYTES:
+            self._write(kind)
+
+    def flush(self) -> None:
+        for kind in self._rows:
+            self._write(kind)
+
+    def _write(self, kind: str) -> None:
+        rows, self._rows[kind] = self._rows[kind], []
+        self._bytes[kind] = 0
+        for start in range(0, len(rows), _BATCH_ROWS):
+            self._write_segment(kind, rows[start : start + _BATCH_ROWS])
+
+    def _write_segment(self, kind: str, rows: list[Any]) -> None:
+        folder = spool_folder(self._db)
+        try:
+            try:
+                Spool(folder).write(kind, rows, settled=True)
+            except SpoolFullError:
+                # An import can be larger than the cap; it makes the room that it needs.
+                compact_store(self._db, budget_s=_FULL_SPOOL_BUDGET_S, wait_s=_FULL_SPOOL_BUDGET_S)
+                Spool(folder).write(kind, rows, settled=True)
+        except OSError as err:
+            raise SpoolError(
+                f"{folder}: cannot be written: {err.strerror or err}. Free some space, then import again."
+            ) from err
+
+
+class _Tag:
+    """Adds task and trial to the resource of records that name none; the record itself stays as it was sent."""
+
+    def __init__(self, attributes: dict[str, str | int | None]) -> None:
+        self._attributes = {key: value for key, value in attributes.items() if value is not None}
+        self._known: dict[tuple[str, tuple[str, ...]], str] = {}
+
+    def rows(self, rows: list[_Row]) -> list[_Row]:
+        if not self._attributes:
+            return rows
+        return [row._replace(resource_attributes=self._tagged(row.attributes, row.resource_attributes)) for row in rows]
+
+    def _tagged(self, attributes: str, resource_attributes: str) -> str:
+        # Most records name neither, which the text shows without parsing it.
+        own: dict[str, Any] = orjson.loads(attributes) if any(key in attributes for key in self._attributes) else {}
+        wanted = tuple(key for key in self._attributes if key not in own)
+        known = self._known.get((resource_attributes, wanted))
+        if known is None:
+            added = {key: self._attributes[key] for key in wanted}
+            known = json_text({**added, **orjson.loads(resource_attributes)})
+            self._known[resource_attributes, wanted] = known
+        return known
+
+
+def _is_other_signal(document: object) -> bool:
+    return isinstance(document, dict) and any(key in document for key in _OTHER_SIGNALS)
+
+
+def _decode_protobuf(body: bytes) -> Decoded:
+    """Decodes a trace or log request; the bytes do not say which, but only the right one finds ids.
+
+    Raises:
+        DecodeError: It is neither.
+    """
+    try:
+        traces = decode_traces_protobuf(body)
+    except DecodeError:
+        return decode_logs_protobuf(body)
+    if traces.spans:
+        return traces
+    try:
+        logs = decode_logs_protobuf(body)
+    except DecodeError:
+        return traces
+    return logs if logs.logs or logs.logs_without_span else traces

@@ -1,0 +1,188 @@
+"""The OTLP receiver: what it listens on, how it starts and how it stops."""
+
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, TracebackType
+
+import uvicorn
+
+from agenttrace.collectors.intake import Counts, Intake
+from agenttrace.collectors.otlp_grpc import OTLPService
+from agenttrace.collectors.otlp_http import BoundedProtocol, OTLPApp
+from agenttrace.config import Settings
+from agenttrace.errors import UsageError
+
+HTTP_PORT = 4318
+GRPC_PORT = 4317
+MAX_BODY_BYTES = 16 << 20
+MAX_INFLATED_BYTES = 64 << 20
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_MAX_HEADER_BYTES = 32 << 10
+_DRAIN_S = 10
+# Bodies, packed and unpacked, of requests that are being read, decoded and written.
+_MIN_WAITING_BYTES = 256 << 20
+
+_logger = logging.getLogger("agenttrace")
+
+
+class OTLPReceiver:
+    """Takes spans over OTLP into the spool of a store, and the spool into the store.
+
+    An answer of 200, or OK from gRPC, means that the spans are on disk. The receiver holds the store only for moments.
+    """
+
+    def __init__(
+        self,
+        db: Path,
+        host: str = "127.0.0.1",
+        *,
+        http_port: int = HTTP_PORT,
+        grpc_port: int | None = None,
+        token: str | None = None,
+        max_body: int = MAX_BODY_BYTES,
+        max_inflated: int = MAX_INFLATED_BYTES,
+        settings: Settings | None = None,
+    ) -> None:
+        """Prepares the receiver.
+
+        Args:
+            db: The store.
+            host: Address to listen on.
+            http_port: Port of OTLP/HTTP; 0 is a free one.
+            grpc_port: Port of OTLP/gRPC; 0 is a free one; None: no gRPC.
+            token: What clients must send as bearer token; None: nothing.
+            max_body: Largest body in bytes, as it is sent.
+            max_inflated: Largest body in bytes, unpacked.
+            settings: Configuration of the rebuild; None: the defaults.
+        """
+        self._host = host
+        self._http_port = http_port
+        self._grpc_port = grpc_port
+        self._is_open = host not in _LOOPBACK and token is None
+        self._intake = Intake(
+            db, settings=settings, max_waiting_bytes=max(_MIN_WAITING_BYTES, 2 * (max_body + max_inflated))
+        )
+        self._app = OTLPApp(self._intake, token=token, max_body=max_body, max_inflated=max_inflated)
+        self._service = OTLPService(self._intake, token=token, max_inflated=max_inflated)
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def urls(self) -> list[str]:
+        """Where it listens, once it does."""
+        return list(self._intake.counts.urls)
+
+    @property
+    def counts(self) -> Counts:
+        """What it has done so far."""
+        return self._intake.counts
+
+    def start(self) -> None:
+        """Listens, in a thread of its own.
+
+        Raises:
+            UsageError: The address cannot be listened on.
+            SpoolError: The spool cannot be written.
+        """
+        listening = _listen(self._host, self._http_port)
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        urls = [f"http://{host}:{listening.getsockname()[1]}"]
+        try:
+            if self._grpc_port is not None:
+                urls.append(f"grpc://{host}:{self._service.listen(host, self._grpc_port)}")
+            self._intake.counts.urls = urls
+            self._intake.start()
+        except BaseException:
+            listening.close()
+            raise
+        if self._grpc_port is not None:
+            self._service.start()
+        if self._is_open:
+            _logger.warning(
+                "listening on %s without a token: whoever reaches it can write. Set one with --token.", host
+            )
+        self._server = server = uvicorn.Server(_config(self._app))
+        self._thread = threading.Thread(target=server.run, args=([listening],), name="agenttrace-http", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Answers the requests that have begun, writes them, and brings them into the store if that is free."""
+        if self._server is None or self._thread is None:
+            return
+        self._server.should_exit = True
+        self._service.stop(_DRAIN_S)
+        self._thread.join()
+        self._server = self._thread = None
+        self._app.close()
+        self._intake.stop()
+
+    def run(self, *, ready: Callable[[list[str]], None] | None = None) -> None:
+        """Listens until Ctrl-C or SIGTERM, then stops in good order; to be called from the main thread.
+
+        Args:
+            ready: Called with the addresses once it listens.
+        """
+        ended = threading.Event()
+
+        def end(_number: int, _frame: FrameType | None) -> None:
+            ended.set()
+
+        handlers = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            self.start()
+            if ready is not None:
+                ready(self.urls)
+            ended.wait()
+        finally:
+            # Before stopping, so that a second Ctrl-C ends it at once.
+            for number, handler in handlers.items():
+                signal.signal(number, handler or signal.SIG_DFL)
+            self.stop()
+
+    def __enter__(self) -> "OTLPReceiver":
+        """Starts it."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        """Stops it."""
+        self.stop()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(128)
+    except OSError as err:
+        listening.close()
+        raise UsageError(
+            f"collect: cannot listen on {host}:{port}: {err.strerror}. "
+            "Another program may listen there; --http-port 0 takes a free port."
+        ) from err
+    return listening
+
+
+def _config(app: OTLPApp) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=BoundedProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
+        timeout_graceful_shutdown=_DRAIN_S,
+    )

@@ -1,0 +1,307 @@
+"""OTLP over HTTP: POST /v1/traces and /v1/logs, protobuf or JSON, plain, gzip or deflate.
+
+Statuses say whether a client should send again. 503 with Retry-After: yes, it can be taken later. 4xx: no, it would be
+refused again. A refused body is read and dropped within bounds before the answer: a client that still sends would see
+a broken connection, take that for a network fault, and try again.
+"""
+
+import asyncio
+import hmac
+import zlib
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from google.protobuf.json_format import MessageToJson
+from google.protobuf.message import Message
+from google.rpc.code_pb2 import INVALID_ARGUMENT, UNAUTHENTICATED, UNAVAILABLE, UNIMPLEMENTED
+from google.rpc.status_pb2 import Status
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from agenttrace.collectors.decode import Decoded
+from agenttrace.collectors.intake import COMMIT_TIMEOUT_S, Encoding, Held, Intake, Response, Signal, response_for
+from agenttrace.errors import DecodeError, SpoolError
+
+SIGNALS: dict[str, Signal] = {"/v1/traces": "traces", "/v1/logs": "logs"}
+MAX_CONNECTIONS = 512
+
+_ENCODINGS: dict[str, Encoding] = {"application/x-protobuf": "protobuf", "application/json": "json"}
+_CONTENT_TYPES = {encoding: content_type for content_type, encoding in _ENCODINGS.items()}
+_COMPRESSIONS = ("gzip", "x-gzip", "deflate")
+_CODES = {400: INVALID_ARGUMENT, 401: UNAUTHENTICATED, 413: INVALID_ARGUMENT, 503: UNAVAILABLE}
+_RETRY_AFTER_S = 2
+_HEADER_TIMEOUT_S = 10.0
+_IDLE_TIMEOUT_S = 10.0
+_BODY_TIMEOUT_S = 60.0
+_DRAIN_TIMEOUT_S = 5.0
+_DRAIN_BYTES = 64 << 20
+_INFLATE_STEP_BYTES = 1 << 20
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class _RefusedError(Exception):
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = dict(headers or {})
+
+
+class _ClientGoneError(Exception):
+    pass
+
+
+class _Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class BoundedProtocol(H11Protocol):
+    """HTTP/1.1 that gives up on a client that connects and does not finish its headers in time."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Begins to wait for a request."""
+        super().connection_made(transport)
+        if len(self.connections) > MAX_CONNECTIONS:
+            transport.abort()
+        else:
+            self._await_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ends the wait."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Ends the wait where the headers are complete."""
+        before = self.cycle
+        super().data_received(data)
+        if self.cycle is not before:
+            self._stop_waiting()
+
+    def on_response_complete(self) -> None:
+        """Waits for the next request on this connection."""
+        before = self.cycle
+        super().on_response_complete()
+        if self.cycle is before:
+            self._await_request()
+
+    def _await_request(self) -> None:
+        self._stop_waiting()
+        self._deadline = self.loop.call_later(_HEADER_TIMEOUT_S, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _give_up(self) -> None:
+        self.transport.abort()
+
+
+class OTLPApp:
+    """The ASGI application."""
+
+    def __init__(self, intake: Intake, *, token: str | None, max_body: int, max_inflated: int) -> None:
+        self._intake = intake
+        self._token = token
+        self._max_body = max_body
+        self._max_inflated = max_inflated
+        # Decoding holds Python's lock anyway; two threads let a small request pass a large one.
+        self._decoders = ThreadPoolExecutor(2, thread_name_prefix="agenttrace-decode")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        body = _Body(receive)
+        encoding = _ENCODINGS.get(_media_type(headers), "json")
+        try:
+            with self._intake.holding() as held:
+                answer = await self._answer(scope, headers, body, held)
+        except _RefusedError as refused:
+            self._intake.count_refused(str(refused.status))
+            # A client that was too slow is not waited for again.
+            if refused.status == 408 or not await body.drain():
+                refused.headers["connection"] = "close"
+            status = Status(code=_CODES.get(refused.status, UNIMPLEMENTED), message=str(refused))
+            answer = _encoded(refused.status, status, encoding, refused.headers)
+        except _ClientGoneError:
+            return
+        head = [(name.encode(), value.encode("latin-1")) for name, value in answer.headers.items()]
+        head.append((b"content-length", str(len(answer.body)).encode()))
+        await send({"type": "http.response.start", "status": answer.status, "headers": head})
+        await send({"type": "http.response.body", "body": answer.body})
+
+    def close(self) -> None:
+        """Ends the decoding threads."""
+        self._decoders.shutdown()
+
+    async def _answer(self, scope: Scope, headers: Mapping[str, str], body: "_Body", held: Held) -> _Answer:
+        path = "/" + scope["path"].strip("/")
+        if path == "/healthz" and scope["method"] in ("GET", "HEAD"):
+            return _Answer(200, {"content-type": "application/json"}, b'{"status":"ok"}')
+        signal = _signal(path)
+        if scope["method"] != "POST":
+            raise _RefusedError(405, f"{scope['method']} {path}: expected POST", {"allow": "POST"})
+        self._check_token(headers)
+        encoding = _encoding(headers)
+        compression = _compression(headers)
+        content = await self._read(headers, body, held)
+        decoded, written = await self._take(signal, encoding, compression, content, held)
+        await _commit(written)
+        self._intake.count(decoded)
+        return _encoded(200, response_for(signal, decoded), encoding, {})
+
+    def _check_token(self, headers: Mapping[str, str]) -> None:
+        if self._token is None:
+            return
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        given = token.strip().encode("latin-1")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(given, self._token.encode()):
+            raise _RefusedError(401, "expected the header Authorization: Bearer TOKEN", {"www-authenticate": "Bearer"})
+
+    async def _read(self, headers: Mapping[str, str], body: "_Body", held: Held) -> bytes:
+        too_large = _RefusedError(413, f"the body is larger than {self._max_body} bytes; send smaller batches")
+        length = headers.get("content-length", "")
+        if length.isdecimal() and int(length) > self._max_body:
+            raise too_large
+        content = bytearray()
+        try:
+            async with asyncio.timeout(_BODY_TIMEOUT_S):
+                async for chunk in body:
+                    if len(content) + len(chunk) > self._max_body:
+                        raise too_large
+                    if not held.grow(len(chunk)):
+                        raise _busy()
+                    content += chunk
+        except TimeoutError as err:
+            raise _RefusedError(408, "the body did not arrive in time") from err
+        return bytes(content)
+
+    async def _take(
+        self, signal: Signal, encoding: Encoding, compression: str, content: bytes, held: Held
+    ) -> "tuple[Decoded, Future[None]]":
+        def work() -> "tuple[Decoded, Future[None]]":
+            inflated = self._inflate(compression, content, held) if compression else content
+            return self._intake.take(signal, encoding, inflated)
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._decoders, work)
+        except DecodeError as err:
+            raise _RefusedError(400, str(err)) from err
+
+    def _inflate(self, compression: str, content: bytes, held: Held) -> bytes:
+        """Unpacks while watching the size: a few kilobytes can hold gigabytes."""
+        inflated = bytearray()
+        rest = content
+        try:
+            while True:
+                unpacker = zlib.decompressobj(_window_bits(compression, rest))
+                while not unpacker.eof:
+                    step = unpacker.decompress(rest, _INFLATE_STEP_BYTES)
+                    rest = unpacker.unconsumed_tail
+                    if not step and not rest and not unpacker.eof:
+                        raise DecodeError(f"torn {compression} body")
+                    if len(inflated) + len(step) > self._max_inflated:
+                        raise _RefusedError(413, f"the body unpacks to more than {self._max_inflated} bytes")
+                    if not held.grow(len(step)):
+                        raise _busy()
+                    inflated += step
+                # gzip may have several members, one after the other.
+                rest = unpacker.unused_data
+                if not rest:
+                    return bytes(inflated)
+        except zlib.error as err:
+            raise DecodeError(f"not a {compression} body: {err}") from err
+
+
+class _Body:
+    """The body of a request as it arrives."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._has_more = True
+
+    def __aiter__(self) -> "_Body":
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._has_more:
+            raise StopAsyncIteration
+        async with asyncio.timeout(_IDLE_TIMEOUT_S):
+            message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise _ClientGoneError
+        self._has_more = message.get("more_body", False)
+        return message.get("body", b"")
+
+    async def drain(self) -> bool:
+        """Reads and drops the rest; False where there is too much of it."""
+        size = 0
+        with suppress(TimeoutError, _ClientGoneError):
+            async with asyncio.timeout(_DRAIN_TIMEOUT_S):
+                async for chunk in self:
+                    size += len(chunk)
+                    if size > _DRAIN_BYTES:
+                        return False
+            return True
+        return False
+
+
+async def _commit(written: "Future[None]") -> None:
+    try:
+        async with asyncio.timeout(COMMIT_TIMEOUT_S):
+            await asyncio.wrap_future(written)
+    except (SpoolError, OSError) as err:
+        # Full, or slow (TimeoutError is an OSError too): room comes back.
+        raise _busy(f"the spool cannot be written: {type(err).__name__}") from err
+
+
+def _busy(message: str = "too many requests are waiting") -> _RefusedError:
+    return _RefusedError(503, message, {"retry-after": str(_RETRY_AFTER_S)})
+
+
+def _signal(path: str) -> Signal:
+    if path in SIGNALS:
+        return SIGNALS[path]
+    hint = "; metrics are not taken, set OTEL_METRICS_EXPORTER=none" if path == "/v1/metrics" else ""
+    raise _RefusedError(404, f"nothing here; expected {' or '.join(SIGNALS)}{hint}")
+
+
+def _media_type(headers: Mapping[str, str]) -> str:
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _encoding(headers: Mapping[str, str]) -> Encoding:
+    encoding = _ENCODINGS.get(_media_type(headers))
+    if encoding is None:
+        raise _RefusedError(415, f"expected the content type {' or '.join(_ENCODINGS)}")
+    return encoding
+
+
+def _compression(headers: Mapping[str, str]) -> str:
+    compression = headers.get("content-encoding", "").strip().lower()
+    if compression in ("", "identity"):
+        return ""
+    if compression not in _COMPRESSIONS:
+        raise _RefusedError(415, "expected the content encoding gzip or deflate", {"accept-encoding": "gzip, deflate"})
+    return compression
+
+
+def _window_bits(compression: str, content: bytes) -> int:
+    if compression != "deflate":
+        return 16 + zlib.MAX_WBITS
+    # By the standard deflate has zlib's two bytes before it; some clients leave them out.
+    is_zlib = len(content) > 1 and content[0] & 15 == 8 and int.from_bytes(content[:2]) % 31 == 0
+    return zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS
+
+
+def _encoded(status: int, message: Message | Response, encoding: Encoding, headers: dict[str, str]) -> _Answer:
+    body = message.SerializeToString() if encoding == "protobuf" else MessageToJson(message, indent=None).encode()
+    return _Answer(status, {"content-type": _CONTENT_TYPES[encoding], **headers}, body)

@@ -1,0 +1,578 @@
+"""The OTLP receiver on a free port: real exporters, plain HTTP, hostile clients, killed processes."""
+
+import gzip
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import duckdb
+import grpc
+import pytest
+from google.rpc.status_pb2 import Status
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter as GrpcLogExporter
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcSpanExporter
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import Compression, OTLPSpanExporter
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+
+from agenttrace.collectors.decode import decode_traces_protobuf
+from agenttrace.collectors.files import import_files
+from agenttrace.collectors.intake import read_counts
+from agenttrace.collectors.otlp import OTLPReceiver
+from agenttrace.errors import SpoolError, UsageError
+from agenttrace.spans import SpanRow
+from agenttrace.spool import Spool, spool_folder
+from agenttrace.store import compact_store, open_store
+
+TRACES = Path(__file__).parent / "traces"
+BODY = (TRACES / "openinference-openai.s2_duplicate_mutation.0.pb").read_bytes()
+PROTOBUF = {"Content-Type": "application/x-protobuf"}
+JSON = {"Content-Type": "application/json"}
+DEADLINE_S = 30.0
+
+
+@contextmanager
+def receiving(db: Path, **options: Any) -> Iterator[OTLPReceiver]:
+    receiver = OTLPReceiver(db, http_port=0, **options)
+    with receiver:
+        yield receiver
+
+
+@pytest.fixture
+def receiver(store: Path) -> Iterator[OTLPReceiver]:
+    with receiving(store) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OTLPReceiver]:
+    """One receiver for requests that leave nothing behind: starting and stopping takes longer than they do."""
+    with receiving(tmp_path_factory.mktemp("shared") / "agenttrace.duckdb") as running:
+        yield running
+
+
+def connect(receiver: OTLPReceiver) -> http.client.HTTPConnection:
+    url = urlsplit(receiver.urls[0])
+    return http.client.HTTPConnection(url.hostname or "", url.port, timeout=DEADLINE_S)
+
+
+def post(
+    receiver: OTLPReceiver, body: bytes, headers: dict[str, str], path: str = "/v1/traces", method: str = "POST"
+) -> tuple[int, dict[str, str], bytes]:
+    with closing(connect(receiver)) as connection:
+        connection.request(method, path, body, headers)
+        response = connection.getresponse()
+        return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
+
+
+def one_span(number: int = 1, **changes: Any) -> dict[str, Any]:
+    span = {
+        "traceId": f"{number:032x}",
+        "spanId": f"{number:016x}",
+        "name": "chat",
+        "startTimeUnixNano": "5",
+        **changes,
+    }
+    return {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
+
+
+def json_body(number: int = 1, **changes: Any) -> bytes:
+    return json.dumps(one_span(number, **changes)).encode()
+
+
+def rows(db: Path, query: str = "SELECT count(*) FROM spans") -> list[tuple[Any, ...]]:
+    """What the store holds after everything has come in."""
+    compact_store(db, budget_s=DEADLINE_S, wait_s=DEADLINE_S)
+    with open_store(db, wait_s=DEADLINE_S) as con:
+        return con.execute(query).fetchall()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Waits for a condition."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.01)
+
+
+def is_dropped(client: socket.socket) -> bool:
+    """Says whether the other side has ended a connection; of a blocking one, waits for it."""
+    try:
+        return client.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+# Real exporters
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+def test_spans_of_the_sdk_arrive(compression: Compression, store: Path) -> None:
+    with receiving(store, token="s3cret") as receiver:
+        exporter = OTLPSpanExporter(
+            f"{receiver.urls[0]}/v1/traces", headers={"authorization": "Bearer s3cret"}, compression=compression
+        )
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(exporter))
+        with provider.get_tracer("lib", "1.0").start_as_current_span("chat", attributes={"gen_ai.tool.name": "t"}):
+            pass
+        provider.shutdown()
+        assert receiver.counts.spans == 1
+    assert rows(store, "SELECT name, tool_name, scope_name, scope_version FROM spans") == [("chat", "t", "lib", "1.0")]
+
+
+def test_log_records_of_the_sdk_arrive(receiver: OTLPReceiver, store: Path) -> None:
+    logs = LoggerProvider()
+    logs.add_log_record_processor(SimpleLogRecordProcessor(OTLPLogExporter(f"{receiver.urls[0]}/v1/logs")))
+    with TracerProvider().get_tracer("lib").start_as_current_span("chat"):
+        logs.get_logger("lib").emit(event_name="gen_ai.choice", body={"index": 0})
+    logs.get_logger("lib").emit(event_name="of no span", body="x")
+    logs.shutdown()
+    assert rows(store, "SELECT event_name, body FROM log_records") == [("gen_ai.choice", '{"index":0}')]
+    assert (receiver.counts.logs, receiver.counts.logs_without_span) == (1, 1)
+
+
+# Requests and answers
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        (PROTOBUF, BODY),
+        ({"Content-Type": "Application/X-Protobuf; charset=x"}, BODY),
+        (PROTOBUF | {"Content-Encoding": "gzip"}, gzip.compress(BODY)),
+        (PROTOBUF | {"Content-Encoding": "X-GZIP"}, gzip.compress(BODY[:100]) + gzip.compress(BODY[100:])),
+        (PROTOBUF | {"Content-Encoding": "deflate"}, zlib.compress(BODY)),
+        (PROTOBUF | {"Content-Encoding": "deflate"}, zlib.compress(BODY, wbits=-15)),
+        (PROTOBUF | {"Content-Encoding": "identity"}, BODY),
+    ],
+)
+def test_request_is_stored_as_a_file_is(
+    headers: dict[str, str], body: bytes, receiver: OTLPReceiver, store: Path, tmp_path: Path
+) -> None:
+    status, answered, content = post(receiver, body, headers)
+    assert (status, answered["content-type"], content) == (200, "application/x-protobuf", b"")
+    columns = ", ".join(SpanRow._fields)
+    found = rows(store, f"SELECT {columns} FROM spans ORDER BY span_id")
+    (tmp_path / "body").write_bytes(BODY)
+    imported = tmp_path / "imported.duckdb"
+    import_files([tmp_path / "body"], imported)
+    assert found == rows(imported, f"SELECT {columns} FROM spans ORDER BY span_id")
+    assert found == [tuple(row) for row in sorted(decode_traces_protobuf(BODY).spans, key=lambda row: row.span_id)]
+
+
+def test_json_is_answered_in_json(receiver: OTLPReceiver, store: Path) -> None:
+    assert post(receiver, json_body(), JSON)[::2] == (200, b"{}")
+    assert post(receiver, b"{}", JSON)[::2] == (200, b"{}")
+    record = {"traceId": f"{1:032x}", "spanId": f"{1:016x}", "eventName": "e"}
+    logs = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}).encode()
+    assert post(receiver, logs, JSON, "/v1/logs/")[::2] == (200, b"{}")
+    assert rows(store, "SELECT (SELECT count(*) FROM spans), (SELECT count(*) FROM log_records)") == [(1, 1)]
+
+
+def test_skipped_spans_are_a_partial_success(receiver: OTLPReceiver, store: Path) -> None:
+    request = one_span()
+    request["resourceSpans"] += one_span(spanId="x")["resourceSpans"] * 5
+    status, _, body = post(receiver, json.dumps(request).encode(), JSON)
+    place = "resourceSpans[{}].scopeSpans[0].spans[0]: spanId is 'x'; expected 16 hex characters"
+    message = "; ".join(place.format(number) for number in (1, 2, 3)) + "; and 2 more"
+    assert status == 200
+    assert json.loads(body) == {"partialSuccess": {"rejectedSpans": "5", "errorMessage": message}}
+    message = ExportTraceServiceRequest()
+    message.resource_spans.add().scope_spans.add().spans.add(trace_id=b"t" * 16)
+    status, _, body = post(receiver, message.SerializeToString(), PROTOBUF)
+    answer = ExportTraceServiceResponse.FromString(body)
+    assert (status, answer.partial_success.rejected_spans) == (200, 1)
+    assert rows(store) == [(1,)]
+    assert (receiver.counts.spans, receiver.counts.rejected_spans) == (1, 6)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "body", "status", "message"),
+    [
+        ("POST", "/v1/traces", JSON, b"{", 400, "not JSON: "),
+        ("POST", "/v1/traces", JSON, b'{"secret": 1', 400, "not JSON: "),
+        ("POST", "/v1/traces", JSON, b'{"resourceMetrics": []}', 400, "the document is an object with the keys"),
+        ("POST", "/v1/traces", PROTOBUF, b"\xff\xff", 400, "not an OTLP protobuf request"),
+        ("POST", "/v1/traces", PROTOBUF, b"\x0a\x05\x1a\x03a\xffc", 400, "not an OTLP protobuf request"),
+        ("POST", "/v1/logs", PROTOBUF, b"{}", 400, "not an OTLP protobuf request"),
+        ("POST", "/v1/traces", JSON | {"Content-Encoding": "gzip"}, b"{}", 400, "not a gzip body"),
+        ("POST", "/v1/traces", JSON | {"Content-Encoding": "gzip"}, b"", 400, "torn gzip body"),
+        (
+            "POST",
+            "/v1/traces",
+            JSON | {"Content-Encoding": "gzip"},
+            gzip.compress(b"{}", mtime=0)[:-9],
+            400,
+            "torn gzip body",
+        ),
+        ("POST", "/v1/traces", JSON | {"Content-Encoding": "zstd"}, b"", 415, "expected the content encoding gzip"),
+        ("POST", "/v1/traces", {"Content-Type": "text/plain"}, b"{}", 415, "expected the content type"),
+        ("POST", "/v1/traces", {}, b"{}", 415, "expected the content type"),
+        ("GET", "/v1/traces", {}, b"", 405, "GET /v1/traces: expected POST"),
+        ("POST", "/v1/metrics", JSON, b"{}", 404, "expected /v1/traces or /v1/logs; metrics are not taken"),
+        ("POST", "/", JSON, b"{}", 404, "nothing here; expected /v1/traces or /v1/logs"),
+    ],
+)
+def test_refusals_that_are_not_to_be_sent_again(
+    method: str, path: str, headers: dict[str, str], body: bytes, status: int, message: str, shared: OTLPReceiver
+) -> None:
+    before = Counter(shared.counts.refused)
+    found, answered, content = post(shared, body, headers, path, method)
+    assert found == status
+    assert "retry-after" not in answered
+    is_protobuf = answered["content-type"] == "application/x-protobuf"
+    text = Status.FromString(content).message if is_protobuf else json.loads(content)["message"]
+    assert is_protobuf == (headers == PROTOBUF)
+    assert message in text
+    assert "secret" not in text
+    assert shared.counts.refused - before == {str(status): 1}
+
+
+def test_wrong_token_is_refused(store: Path) -> None:
+    with receiving(store, token="s3cret") as receiver:
+        for header in (None, "Bearer wrong", "Basic s3cret", "Bearer", "Bearer s3cre", "bearer s3cr\xe9t"):
+            status, answered, _ = post(receiver, BODY, PROTOBUF | ({"Authorization": header} if header else {}))
+            assert (status, answered["www-authenticate"]) == (401, "Bearer")
+        assert post(receiver, b"", {}, "/healthz", "GET")[::2] == (200, b'{"status":"ok"}')
+        assert post(receiver, BODY, PROTOBUF | {"Authorization": "bearer s3cret"})[0] == 200
+
+
+def test_large_bodies_are_refused(store: Path) -> None:
+    with receiving(store, max_body=1_000, max_inflated=50_000) as receiver:
+        body = json_body(name="x" * 10_000)
+        status, _, content = post(receiver, body, JSON)
+        assert (status, json.loads(content)["message"]) == (
+            413,
+            "the body is larger than 1000 bytes; send smaller batches",
+        )
+        with closing(connect(receiver)) as connection:
+            connection.request("POST", "/v1/traces", iter([body[:500], body[500:]]), JSON, encode_chunked=True)
+            assert connection.getresponse().status == 413
+        packed = JSON | {"Content-Encoding": "gzip"}
+        assert post(receiver, gzip.compress(body), packed)[0] == 200
+        status, _, content = post(receiver, gzip.compress(json_body(name="x" * 60_000)), packed)
+        assert (status, json.loads(content)["message"]) == (413, "the body unpacks to more than 50000 bytes")
+
+
+def test_gzip_bomb_is_stopped_while_it_unpacks(shared: OTLPReceiver) -> None:
+    packer = zlib.compressobj(9, wbits=31)
+    zeros = bytes(1 << 20)
+    bomb = b"".join(packer.compress(zeros) for _ in range(300)) + packer.flush()
+    started = time.process_time()
+    assert post(shared, bomb, PROTOBUF | {"Content-Encoding": "gzip"})[0] == 413
+    # 300 MiB take a second to unpack, the 64 MiB that are allowed a fifth of that.
+    assert time.process_time() - started < 1.0
+    assert post(shared, BODY, PROTOBUF)[0] == 200
+
+
+# Clients that do not do as they should
+
+
+def test_client_that_sends_no_headers_is_dropped(shared: OTLPReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agenttrace.collectors.otlp_http._HEADER_TIMEOUT_S", 0.05)
+    url = urlsplit(shared.urls[0])
+    for beginning in (b"", b"POST /v1/traces HTTP/1.1\r\nHost: x\r\n"):
+        with socket.create_connection((url.hostname, url.port), timeout=DEADLINE_S) as client:
+            client.sendall(beginning)
+            assert is_dropped(client)
+
+
+def test_client_that_sends_its_body_slowly_is_dropped(shared: OTLPReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agenttrace.collectors.otlp_http._IDLE_TIMEOUT_S", 0.05)
+    url = urlsplit(shared.urls[0])
+    with socket.create_connection((url.hostname, url.port), timeout=DEADLINE_S) as client:
+        client.sendall(
+            b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+        )
+        answer = b"".join(iter(lambda: client.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"connection: close" in answer
+
+
+def test_client_that_leaves_half_way_does_no_harm(shared: OTLPReceiver) -> None:
+    url = urlsplit(shared.urls[0])
+    with socket.create_connection((url.hostname, url.port), timeout=DEADLINE_S) as client:
+        client.sendall(
+            b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+        )
+    assert post(shared, BODY, PROTOBUF)[0] == 200
+
+
+def test_connections_are_bounded(shared: OTLPReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agenttrace.collectors.otlp_http.MAX_CONNECTIONS", 2)
+    url = urlsplit(shared.urls[0])
+    clients = [socket.create_connection((url.hostname, url.port), timeout=DEADLINE_S) for _ in range(4)]
+    for client in clients:
+        client.setblocking(False)
+    until(lambda: sum(map(is_dropped, clients)) == 2)
+    for client in clients:
+        client.close()
+
+
+# gRPC
+
+
+def test_spans_and_logs_of_the_sdk_arrive_over_grpc(store: Path) -> None:
+    with receiving(store, grpc_port=0, token="s3cret") as receiver:
+        target = receiver.urls[1].removeprefix("grpc://")
+        headers = {"authorization": "Bearer s3cret"}
+        exporter = GrpcSpanExporter(f"http://{target}", headers=headers, compression=grpc.Compression.Gzip)
+        logs = LoggerProvider()
+        log_exporter = GrpcLogExporter(f"http://{target}", headers=headers)
+        logs.add_log_record_processor(SimpleLogRecordProcessor(log_exporter))
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(exporter))
+        with provider.get_tracer("lib", "1.0").start_as_current_span("chat"):
+            logs.get_logger("lib").emit(event_name="gen_ai.choice")
+        provider.shutdown()
+        logs.shutdown()
+        assert (receiver.counts.spans, receiver.counts.logs) == (1, 1)
+    assert rows(store, "SELECT name, scope_name FROM spans") == [("chat", "lib")]
+
+
+def test_grpc_stores_and_refuses_as_http_does(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bearer = (("authorization", "Bearer s3cret"),)
+    with receiving(store, grpc_port=0, token="s3cret", max_inflated=50_000) as receiver:
+        channel = grpc.insecure_channel(receiver.urls[1].removeprefix("grpc://"))
+        export = channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
+
+        def code(body: bytes, metadata: tuple[tuple[str, str], ...] = bearer, **options: Any) -> grpc.StatusCode:
+            with pytest.raises(grpc.RpcError) as caught:
+                export(body, metadata=metadata, timeout=DEADLINE_S, **options)
+            return caught.value.code()
+
+        assert export(BODY, metadata=bearer, timeout=DEADLINE_S) == b""
+        message = ExportTraceServiceRequest()
+        message.resource_spans.add().scope_spans.add().spans.add(trace_id=b"t" * 16)
+        answer = ExportTraceServiceResponse.FromString(export(message.SerializeToString(), metadata=bearer))
+        assert answer.partial_success.rejected_spans == 1
+        assert code(b"\xff") == grpc.StatusCode.INVALID_ARGUMENT
+        assert code(BODY, ()) == grpc.StatusCode.UNAUTHENTICATED
+        assert code(BODY, (("authorization", "Bearer wrong"),)) == grpc.StatusCode.UNAUTHENTICATED
+        bomb = {"compression": grpc.Compression.Gzip}
+        assert code(bytes(1 << 20), **bomb) == grpc.StatusCode.RESOURCE_EXHAUSTED
+        monkeypatch.setattr(receiver._intake._spool, "_cap_bytes", 1)
+        assert code(BODY) == grpc.StatusCode.UNAVAILABLE
+        monkeypatch.setattr(receiver._intake, "_max_waiting_bytes", 1)
+        assert code(BODY) == grpc.StatusCode.UNAVAILABLE
+        assert receiver.counts.refused == {"INVALID_ARGUMENT": 1, "UNAUTHENTICATED": 2, "UNAVAILABLE": 2}
+        channel.close()
+        with pytest.raises(UsageError, match=r"cannot listen on 127\.0\.0\.1:"):
+            OTLPReceiver(store, http_port=0, grpc_port=int(receiver.urls[1].rpartition(":")[2])).start()
+    columns = ", ".join(SpanRow._fields)
+    expected = sorted(decode_traces_protobuf(BODY).spans, key=lambda row: row.span_id)
+    assert rows(store, f"SELECT {columns} FROM spans ORDER BY span_id") == [tuple(row) for row in expected]
+
+
+# Pushing back
+
+
+@pytest.mark.parametrize("cause", ["the spool is at its cap", "the folder is gone", "too much waits"])
+def test_what_can_be_taken_later_is_to_be_sent_again(
+    cause: str, receiver: OTLPReceiver, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until(lambda: spool_folder(store).is_dir())
+    if cause == "the spool is at its cap":
+        monkeypatch.setattr(receiver._intake._spool, "_cap_bytes", 1)
+    elif cause == "too much waits":
+        monkeypatch.setattr(receiver._intake, "_max_waiting_bytes", 1)
+    else:
+        spool_folder(store).rename(store.with_name("moved"))
+        spool_folder(store).write_text("a file")
+    status, answered, _ = post(receiver, BODY, PROTOBUF)
+    assert (status, answered["retry-after"], receiver.counts.refused) == (503, "2", {"503": 1})
+    if cause == "the folder is gone":
+        spool_folder(store).unlink()
+    monkeypatch.undo()
+    assert post(receiver, BODY, PROTOBUF)[0] == 200
+
+
+def test_requests_are_taken_while_others_hold_the_store(receiver: OTLPReceiver, store: Path) -> None:
+    assert post(receiver, json_body(1), JSON)[0] == 200
+    compact_store(store, budget_s=DEADLINE_S, wait_s=DEADLINE_S)
+    script = f"import duckdb; con = duckdb.connect({str(store)!r}); print('held', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout
+        assert other.stdout.readline() == "held\n"
+        assert post(receiver, json_body(2), JSON)[0] == 200
+        with pytest.raises(duckdb.IOException, match="Could not set lock"):
+            duckdb.connect(store, read_only=True)
+        other.communicate("\n")
+    assert rows(store) == [(2,)]
+
+
+def test_the_store_is_kept_up_to_date_and_left_to_others(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agenttrace.collectors.intake._REFRESH_S", 0.01)
+
+    def stored() -> int:
+        with open_store(store, wait_s=DEADLINE_S) as con:
+            (count,) = con.execute("SELECT count(*) FROM spans").fetchone() or (0,)
+        return int(count)
+
+    with receiving(store) as receiver:
+        for number in range(1, 4):
+            assert post(receiver, json_body(number), JSON)[0] == 200
+            until(lambda number=number: store.exists() and stored() == number)
+        counts = read_counts(store)
+    assert counts
+    assert (counts.pid, counts.urls) == (os.getpid(), receiver.urls)
+    counts = read_counts(store)
+    assert counts
+    assert (counts.spans, counts.stopped) == (3, True)
+
+
+def test_store_that_cannot_be_used_keeps_nobody_waiting(
+    store: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("agenttrace.collectors.intake._REFRESH_S", 0.01)
+    store.write_text("no database")
+    with receiving(store) as receiver:
+        for number in range(1, 4):
+            assert post(receiver, json_body(number), JSON)[0] == 200
+        until(lambda: "is not a DuckDB file" in caplog.text)
+    assert caplog.text.count("is not a DuckDB file") == 1
+    store.unlink()
+    assert rows(store) == [(3,)]
+
+
+# Many at once
+
+
+def test_no_span_is_lost_among_eight_clients(store: Path) -> None:
+    requests, clients, failed = 40, 8, []
+
+    def send(client: int, receiver: OTLPReceiver) -> None:
+        with closing(connect(receiver)) as connection:
+            for number in range(requests):
+                connection.request("POST", "/v1/traces", json_body(1 + client * requests + number), JSON)
+                response = connection.getresponse()
+                response.read()
+                if response.status != 200:
+                    failed.append(response.status)
+
+    with receiving(store) as receiver:
+        threads = [threading.Thread(target=send, args=(client, receiver)) for client in range(clients)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failed == []
+        assert receiver.counts.spans == requests * clients
+    assert rows(store, "SELECT count(*), count(DISTINCT trace_id) FROM spans") == [(requests * clients,) * 2]
+
+
+SERVER = """
+import sys
+from pathlib import Path
+from agenttrace.collectors.otlp import OTLPReceiver
+OTLPReceiver(Path(sys.argv[1]), http_port=0).run(ready=lambda urls: print(urls[0], flush=True))
+print("ended", flush=True)
+"""
+
+
+@contextmanager
+def server_process(db: Path) -> Iterator[tuple[subprocess.Popen[str], OTLPReceiver]]:
+    process = subprocess.Popen([sys.executable, "-c", SERVER, str(db)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout
+        client = OTLPReceiver(db)
+        client.counts.urls = [process.stdout.readline().strip()]
+        yield process, client
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_what_a_killed_receiver_has_acknowledged_is_in_the_store(store: Path) -> None:
+    acknowledged = 0
+    with server_process(store) as (process, client):
+        for number in range(1, 51):
+            acknowledged += post(client, json_body(number), JSON)[0] == 200
+        process.send_signal(signal.SIGKILL)
+    assert acknowledged == 50
+    assert rows(store, "SELECT count(*), count(DISTINCT span_id) FROM spans") == [(50, 50)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_receiver_ends_in_good_order(number: signal.Signals, store: Path) -> None:
+    with server_process(store) as (process, client):
+        assert post(client, json_body(), JSON)[0] == 200
+        process.send_signal(number)
+        assert process.stdout
+        assert process.stdout.read() == "ended\n"
+        assert process.wait(DEADLINE_S) == 0
+    assert Spool(spool_folder(store)).segments() == []
+    counts = read_counts(store)
+    assert counts
+    assert counts.stopped
+    assert rows(store) == [(1,)]
+
+
+def test_place_that_cannot_be_listened_on_is_named(receiver: OTLPReceiver, store: Path) -> None:
+    port = urlsplit(receiver.urls[0]).port
+    assert port
+    with pytest.raises(UsageError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
+        OTLPReceiver(store, http_port=port).start()
+
+
+def test_spool_that_cannot_be_written_is_named(store: Path) -> None:
+    spool_folder(store).write_text("a file")
+    with pytest.raises(SpoolError, match="cannot be written"):
+        OTLPReceiver(store, http_port=0).start()
+    assert read_counts(store) is None
+
+
+def test_open_address_without_token_is_warned_about(store: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with receiving(store, host="0.0.0.0"):
+        pass
+    assert "listening on 0.0.0.0 without a token" in caplog.text
+
+
+@settings(max_examples=5)
+@given(order=st.lists(st.integers(0, 5), min_size=6, max_size=12).filter(lambda order: set(order) == set(range(6))))
+def test_any_order_and_repetition_of_requests_gives_the_same_store(
+    order: list[int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    def store_of(numbers: list[int]) -> list[tuple[Any, ...]]:
+        db = tmp_path_factory.mktemp("store") / "agenttrace.duckdb"
+        spool = Spool(spool_folder(db))
+        for number in numbers:
+            # Odd requests bring the end of the span that the even one before them began.
+            message = ExportTraceServiceRequest()
+            message.resource_spans.add().scope_spans.add().spans.add(
+                trace_id=b"t" * 16,
+                span_id=bytes([1 + number // 2]) * 8,
+                start_time_unix_nano=5,
+                end_time_unix_nano=9 if number % 2 else 0,
+            )
+            spool.write("spans", decode_traces_protobuf(message.SerializeToString()).spans)
+        return rows(db, "SELECT * EXCLUDE (received_at) FROM spans ORDER BY span_id")
+
+    assert store_of(order) == store_of(list(range(6)))
