@@ -1,0 +1,281 @@
+"""Spans to steps and trajectories: runs agenttrace/steps/*.sql over the traces that have changed.
+
+The conventions (collectors/conventions/*.sql) each map the spans they know; the numbered files do the rest in the order
+of their names. All of it is set-based: a batch of traces is one pass, whatever their number.
+"""
+
+import hashlib
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from importlib import resources
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from agenttrace import dialects
+from agenttrace.config import Settings, ToolSettings
+from agenttrace.errors import ConfigError
+from agenttrace.prices import ModelUsage, PriceTable
+
+SETTLE = timedelta(minutes=10)
+_BATCH_SPANS = 100_000
+_HEADER = re.compile(r"\A/\* \+\+\+\n(.*?)\n\+\+\+ \*/\n", re.DOTALL)
+_HEADER_KEYS = {"name", "rank", "detects", "version", "references"}
+
+
+@dataclass(frozen=True)
+class Convention:
+    """One mapping file: how a producer's spans become the columns of `steps`.
+
+    Attributes:
+        name: File name without `.sql`.
+        rank: Order of recognition, the lowest first: a more specific convention before a more general one.
+        query: One SELECT over `candidates`, the spans that no earlier convention has claimed.
+        extends: Convention of which this one is a dialect, or None. A dialect reads the spans of the one it extends
+            as well.
+    """
+
+    name: str
+    rank: int
+    query: str
+    extends: str | None = None
+
+
+def rebuild(con: duckdb.DuckDBPyConnection, *, settings: Settings | None = None) -> int:
+    """Rebuilds the steps and trajectories of all dirty traces, each batch in one transaction.
+
+    All traces are dirty where the store was built with other settings, or by another release.
+
+    Args:
+        con: Connection that may write.
+        settings: The tools' lists and the prices apply; None for defaults.
+
+    Returns:
+        Number of traces rebuilt.
+
+    Raises:
+        ConfigError: The price file is wrong, or DuckDB cannot read a pattern of `tools.error_results`.
+    """
+    settings = settings or Settings()
+    prices = PriceTable(settings.prices.path)
+    _compare_settings(con, settings)
+    prepared = False
+    rebuilt = 0
+    for batch in _batches(con):
+        if not prepared:
+            _prepare(con, settings.tools)
+            prepared = True
+        _rebuild_batch(con, batch, prices)
+        rebuilt += len(batch)
+    con.execute("DELETE FROM dirty_traces")
+    con.execute("UPDATE trajectories SET complete = TRUE WHERE NOT complete AND last_arrival < ?", [_settled_before()])
+    return rebuilt
+
+
+def _compare_settings(con: duckdb.DuckDBPyConnection, settings: Settings) -> None:
+    """Marks all traces where the store was built by another release, or with other settings than those given.
+
+    Defaults change nothing: a command run in a folder without a configuration must not undo what another has set.
+    """
+    tools = settings.tools.model_dump_json(include={"mutating", "read_only", "idempotent", "error_results"})
+    prices = settings.prices.path.read_bytes() if settings.prices.path else b""
+    given = hashlib.sha256(b"\0".join((tools.encode(), prices))).hexdigest()[:16]
+    found = con.execute("SELECT value FROM agenttrace_meta WHERE key = 'steps_built_with'").fetchone()
+    if found and not prices and settings.tools == ToolSettings():
+        given = found[0].rpartition(" ")[2]
+    built_with = f"{_release()} {given}"
+    if found == (built_with,):
+        return
+    con.execute("BEGIN")
+    if found is not None:
+        con.execute("INSERT INTO dirty_traces SELECT DISTINCT trace_id FROM spans")
+    con.execute("DELETE FROM agenttrace_meta WHERE key = 'steps_built_with'")
+    con.execute("INSERT INTO agenttrace_meta VALUES ('steps_built_with', ?)", [built_with])
+    con.execute("COMMIT")
+
+
+def _release() -> str:
+    try:
+        return version("agenttrace-otel")
+    except PackageNotFoundError:  # pragma: no cover - a copied source tree
+        return "unknown"
+
+
+def _batches(con: duckdb.DuckDBPyConnection) -> Iterator[list[str]]:
+    """Yields trace ids in groups that hold about `_BATCH_SPANS` spans; memory is bounded by that, or by one trace."""
+    sizes = con.execute(
+        "SELECT trace_id, count(*) FROM spans SEMI JOIN dirty_traces USING (trace_id)"
+        " GROUP BY trace_id ORDER BY trace_id"
+    )
+    batch: list[str] = []
+    spans = 0
+    for trace_id, count in sizes.fetchall():
+        batch.append(trace_id)
+        spans += count
+        if spans >= _BATCH_SPANS:
+            yield batch
+            batch, spans = [], 0
+    if batch:
+        yield batch
+
+
+def _rebuild_batch(con: duckdb.DuckDBPyConnection, trace_ids: Sequence[str], prices: PriceTable) -> None:
+    con.execute("BEGIN")
+    try:
+        _register(con, "scope", pa.table({"trace_id": pa.array(trace_ids, pa.string())}))
+        files = _step_files()
+        _run(con, files["02_scope.sql"])
+        for convention in conventions():
+            _map(con, convention)
+        for name in sorted(files)[2:]:
+            if name == "08_steps.sql":
+                _price(con, prices)
+            _run(con, files[name])
+        con.execute("COMMIT")
+    except BaseException:
+        con.execute("ROLLBACK")
+        raise
+
+
+def _map(con: duckdb.DuckDBPyConnection, convention: Convention) -> None:
+    """Lets one convention read the spans that are left to it.
+
+    A dialect of another convention says only what is different: what it leaves NULL stays as the general one read it.
+    """
+    if convention.extends is None:
+        con.execute(f"INSERT INTO mapped BY NAME {convention.query}")
+        return
+    con.execute(
+        "CREATE OR REPLACE TEMP VIEW candidates AS SELECT * FROM span_in ANTI JOIN"  # noqa: S608 - our own file's name
+        f" (FROM mapped WHERE convention <> '{convention.extends}') USING (trace_id, span_id)"
+    )
+    con.execute(f"CREATE OR REPLACE TEMP TABLE dialect AS {convention.query}")
+    con.execute("INSERT INTO mapped BY NAME SELECT * FROM dialect ANTI JOIN mapped USING (trace_id, span_id)")
+    said = [row[0] for row in con.execute("DESCRIBE dialect").fetchall() if row[0] not in ("trace_id", "span_id")]
+    changes = ", ".join(f"{column} = coalesce(dialect.{column}, mapped.{column})" for column in said)
+    con.execute(
+        f"UPDATE mapped SET {changes} FROM dialect"  # noqa: S608 - columns of our own file
+        " WHERE mapped.trace_id = dialect.trace_id AND mapped.span_id = dialect.span_id"
+    )
+
+
+def _price(con: duckdb.DuckDBPyConnection, prices: PriceTable) -> None:
+    rows = con.execute(
+        "SELECT trace_id, span_id, lower(provider), nullif(model, 'unknown'), input_tokens, output_tokens,"
+        " cached_input_tokens, cache_write_tokens, utc_time(started)"
+        " FROM counted WHERE cost_usd IS NULL AND counts AND model IS NOT NULL"
+    ).fetchall()
+    costs = [prices.cost_usd(ModelUsage(*row[2:])) for row in rows]
+    table = pa.table(
+        {
+            "trace_id": pa.array([row[0] for row in rows], pa.string()),
+            "span_id": pa.array([row[1] for row in rows], pa.string()),
+            "cost_usd": pa.array(costs, pa.float64()),
+        }
+    )
+    _register(con, "priced", table)
+
+
+def _register(con: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
+    con.register("incoming", table)
+    con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM incoming")  # noqa: S608 - a name of ours
+    con.unregister("incoming")
+
+
+def _prepare(con: duckdb.DuckDBPyConnection, tools: ToolSettings) -> None:
+    """Sets what the SQL files read: macros, the closed lists, the user's rules."""
+    con.execute("SET enable_progress_bar = false")
+    dialects.register(con)
+    _run(con, _step_files()["01_macros.sql"])
+    for name, value in _variables().items():
+        con.execute(f"SET VARIABLE {name} = $value", {"value": value})
+    con.execute("SET VARIABLE settled_before = $value", {"value": _settled_before()})
+    lists = [
+        (glob, mutability)
+        for mutability, globs in (
+            ("mutating", tools.mutating),
+            ("read_only", tools.read_only),
+            ("idempotent", tools.idempotent),
+        )
+        for glob in globs
+    ]
+    _register(con, "tool_lists", _string_table(["tool", "mutability"], lists))
+    for glob, rule in tools.error_results.items():
+        _check_pattern(con, glob, rule)
+    rules = [
+        (glob, str(rule is False).lower(), rule if isinstance(rule, str) else None)
+        for glob, rule in tools.error_results.items()
+    ]
+    _register(con, "tool_rules", _string_table(["tool", "off", "pattern"], rules))
+    con.execute("ALTER TABLE tool_rules ALTER off TYPE BOOLEAN")
+
+
+def _check_pattern(con: duckdb.DuckDBPyConnection, glob: str, rule: bool | str) -> None:
+    # Python's expressions have what RE2's lack: look-around and back-references.
+    try:
+        con.execute("SELECT regexp_matches('', ?)", [str(rule)]).fetchall()
+    except duckdb.InvalidInputException as err:
+        raise ConfigError(f"tools.error_results.{glob}: {rule!r} is no regular expression of RE2: {err}") from err
+
+
+def _string_table(names: Sequence[str], rows: Sequence[tuple[str | None, ...]]) -> pa.Table:
+    return pa.table({name: pa.array([row[i] for row in rows], pa.string()) for i, name in enumerate(names)})
+
+
+def _settled_before() -> datetime:
+    return datetime.now(UTC) - SETTLE
+
+
+@cache
+def _variables() -> dict[str, Any]:
+    """Reads vocabulary.toml: `timeout_types`, `timeout_pattern`, ..., `mutating_verbs`, `verbs`, ..."""
+    text = (resources.files("agenttrace") / "vocabulary.toml").read_text(encoding="utf-8")
+    lists = tomllib.loads(text)
+    verbs = lists.pop("verbs")
+    variables = {f"{section}_{key}": value for section, entries in lists.items() for key, value in entries.items()}
+    for name in ("mutating", "idempotent", "read_only"):
+        variables[f"{name}_verbs"] = verbs[name]
+    variables["verbs"] = verbs["mutating"] + verbs["idempotent"] + verbs["read_only"]
+    return variables | {"verb_nouns": verbs["nouns"], "reading_ends": verbs["reading_ends"]}
+
+
+@cache
+def _step_files() -> dict[str, str]:
+    folder = resources.files("agenttrace.steps")
+    return {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir() if file.name.endswith(".sql")}
+
+
+@cache
+def conventions() -> tuple[Convention, ...]:
+    """Reads the folder of mappings, in the order of recognition.
+
+    Raises:
+        ConfigError: A file has no header, or a header with missing or unknown keys.
+    """
+    folder = resources.files("agenttrace.collectors.conventions")
+    files = sorted(
+        (file.name, file.read_text(encoding="utf-8")) for file in folder.iterdir() if file.name.endswith(".sql")
+    )
+    found = (_parse_convention(name, text) for name, text in files)
+    return tuple(sorted(found, key=lambda c: (c.extends is not None, c.rank, c.name)))
+
+
+def _parse_convention(file_name: str, text: str) -> Convention:
+    found = _HEADER.match(text)
+    header = tomllib.loads(found.group(1)) if found else {}
+    if not found or set(header) - {"extends"} != _HEADER_KEYS or header["name"] != file_name.removesuffix(".sql"):
+        raise ConfigError(
+            f"{file_name}: a convention begins with a header of {', '.join(sorted(_HEADER_KEYS))}; name is the file's."
+        )
+    return Convention(header["name"], header["rank"], text[found.end() :], header.get("extends"))
+
+
+def _run(con: duckdb.DuckDBPyConnection, sql: str) -> None:
+    for statement in con.extract_statements(sql):
+        con.execute(statement)

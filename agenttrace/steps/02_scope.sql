@@ -1,0 +1,53 @@
+-- The spans and log records of the traces in `scope`, and the empty table that the conventions fill.
+CREATE OR REPLACE TEMP TABLE span_in AS
+    SELECT * FROM spans SEMI JOIN scope USING (trace_id);
+
+CREATE OR REPLACE TEMP TABLE log_in AS
+    SELECT * FROM log_records SEMI JOIN scope USING (trace_id);
+
+CREATE OR REPLACE TEMP TABLE mapped (
+    trace_id VARCHAR, span_id VARCHAR, convention VARCHAR,
+    -- agent, workflow (an agent where it is the outermost one), model, tool, retrieval, other, drop
+    kind VARCHAR,
+    name VARCHAR, agent_name VARCHAR, session_id VARCHAR, user_id VARCHAR, tenant_id VARCHAR, task_id VARCHAR, trial INTEGER,
+    tool_name VARCHAR, tool_call_id VARCHAR, arguments JSON, arguments_hash VARCHAR, observation JSON, result_failed BOOLEAN,
+    mutability VARCHAR, mutability_source VARCHAR, idempotency_key VARCHAR, tool_ran BOOLEAN,
+    provider VARCHAR, model VARCHAR, response_id VARCHAR,
+    input_messages JSON, output_messages JSON, thought VARCHAR, offered_tools JSON, finish_reason VARCHAR,
+    failed BOOLEAN, cancelled BOOLEAN, error_type VARCHAR, error_bases JSON, error_message VARCHAR,
+    input_tokens BIGINT, output_tokens BIGINT, cached_input_tokens BIGINT, cache_write_tokens BIGINT, reasoning_tokens BIGINT,
+    cost_usd DOUBLE, time_to_first_token_ms DOUBLE,
+    user_input VARCHAR, final_response VARCHAR, initial_state JSON, final_state JSON
+);
+
+-- What no convention has claimed yet; each convention reads this and nothing else of the spans.
+CREATE OR REPLACE TEMP VIEW candidates AS
+    SELECT * FROM span_in ANTI JOIN mapped USING (trace_id, span_id);
+
+-- Span events and log records in one form. An attribute beats an event, an event beats a log record.
+CREATE OR REPLACE TEMP TABLE span_events AS
+    SELECT trace_id, span_id, 1 AS source, (e.ord)::BIGINT AS ord, e.name AS event_name, e.attributes AS attributes, NULL::JSON AS body
+    FROM (
+        SELECT trace_id, span_id,
+            unnest(list_transform(
+                from_json(events, '[{"name":"VARCHAR","attributes":"JSON"}]'),
+                lambda x, i: struct_pack(name := x.name, attributes := x.attributes, ord := i))) AS e
+        FROM span_in WHERE events <> '[]'
+    )
+    UNION ALL
+    SELECT trace_id, span_id, 2 AS source,
+        row_number() OVER (PARTITION BY trace_id, span_id ORDER BY
+            coalesce(time_unix_nano, observed_time_unix_nano),
+            -- A coarse clock gives a whole conversation one time.
+            list_position(['gen_ai.system.message', 'gen_ai.user.message', 'gen_ai.assistant.message', 'gen_ai.tool.message', 'gen_ai.choice'], event_name),
+            body, attributes) AS ord,
+        event_name, attributes::JSON AS attributes, body::JSON AS body
+    FROM log_in;
+
+-- The last exception of a span.
+CREATE OR REPLACE TEMP TABLE span_exceptions AS
+    SELECT trace_id, span_id,
+        arg_max(attributes ->> '$."exception.type"', ord) AS exception_type,
+        arg_max(attributes ->> '$."exception.message"', ord) AS exception_message
+    FROM span_events WHERE source = 1 AND event_name = 'exception'
+    GROUP BY trace_id, span_id;

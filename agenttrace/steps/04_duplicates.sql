@@ -1,0 +1,150 @@
+-- Never count twice: one model call and one tool execution are one step each, however many libraries recorded them.
+-- `duplicates` names the span that goes, the span that stands for it, and what the latter takes over.
+CREATE OR REPLACE TEMP TABLE execs AS
+    SELECT p.trace_id, p.span_id, p.trajectory_id, p.kind, p.depth, p.parent_exec, p.parent_exec_kind, p.own_agent, p.started, p.ended, p.scope_name,
+        m.tool_name, m.tool_call_id, m.arguments, m.observation, m.model, m.response_id, m.input_tokens, m.output_tokens,
+        (m.input_messages IS NOT NULL)::INT + (m.output_messages IS NOT NULL)::INT AS messages
+    FROM places AS p JOIN mapped AS m USING (trace_id, span_id)
+    WHERE p.kind IN ('model', 'tool');
+
+-- The same call inside the same call: model in model with neither agent nor tool between; tool in tool of one name with no other id and, where
+-- an id is missing, no other arguments (a recursive call has others).
+CREATE OR REPLACE TEMP TABLE wraps AS
+    SELECT i.trace_id, i.kind, i.span_id AS inner_span, i.started, o.span_id AS outer_span,
+        count(*) OVER (PARTITION BY o.trace_id, o.span_id) AS inner_calls
+    FROM execs AS i
+    JOIN execs AS o ON o.trace_id = i.trace_id AND o.span_id = i.parent_exec AND o.kind = i.kind
+    WHERE i.kind = 'model'
+        OR (name_key(i.tool_name) = name_key(o.tool_name)
+            AND coalesce(i.tool_call_id = o.tool_call_id, same_arguments(i.arguments, o.arguments), TRUE));
+
+-- Spans that each hold one another are recordings of one call. Where the innermost holds several, these are the calls (its retries), and
+-- none of the recordings stays.
+CREATE OR REPLACE TEMP TABLE recordings AS
+WITH RECURSIVE down AS (
+    SELECT w.trace_id, w.span_id, w.kind, w.span_id AS head, 0 AS level
+    FROM (SELECT trace_id, outer_span AS span_id, kind FROM wraps UNION SELECT trace_id, inner_span, kind FROM wraps) AS w
+    ANTI JOIN (FROM wraps WHERE inner_calls = 1) AS i ON i.trace_id = w.trace_id AND i.inner_span = w.span_id
+    UNION ALL
+    SELECT d.trace_id, w.inner_span, d.kind, d.head, d.level + 1
+    FROM down AS d
+    JOIN wraps AS w ON w.trace_id = d.trace_id AND w.outer_span = d.span_id AND w.inner_calls = 1
+)
+SELECT * FROM down;
+
+CREATE OR REPLACE TEMP TABLE duplicates AS
+WITH retries AS (
+    SELECT trace_id, outer_span AS span_id, arg_max(inner_span, (started, inner_span)) AS last_call
+    FROM wraps WHERE inner_calls > 1 GROUP BY trace_id, outer_span
+),
+kept AS (
+    SELECT r.trace_id, r.head, max(t.last_call) AS last_call,
+        -- Of a tool the outermost, for it holds the whole time; of a model call the one with messages, else the innermost.
+        arg_min(r.span_id, CASE WHEN r.kind = 'tool' THEN (0, r.level) ELSE (-e.messages, -r.level) END) AS span_id
+    FROM recordings AS r
+    JOIN execs AS e USING (trace_id, span_id)
+    LEFT JOIN retries AS t USING (trace_id, span_id)
+    GROUP BY r.trace_id, r.head
+)
+SELECT r.trace_id, r.span_id, coalesce(k.last_call, k.span_id) AS duplicate_of
+FROM recordings AS r JOIN kept AS k USING (trace_id, head)
+WHERE k.last_call IS NOT NULL OR r.span_id <> k.span_id;
+
+-- Two instrumentations side by side: the same response at the same time, else the same tokens of the same model within the other's time. Each
+-- call is compared with the last one that another scope began before it.
+INSERT INTO duplicates
+WITH calls AS (
+    SELECT *, coalesce(scope_name, '') AS scope FROM execs AS e ANTI JOIN duplicates AS d USING (trace_id, span_id) WHERE kind = 'model'
+),
+scopes AS (
+    SELECT DISTINCT trace_id, scope FROM calls
+),
+keyed AS (
+    SELECT trace_id, span_id, scope, started, ended, messages, response_id, 'response ' || response_id AS key FROM calls WHERE response_id IS NOT NULL
+    UNION ALL
+    SELECT trace_id, span_id, scope, started, ended, messages, response_id, concat_ws(' ', 'usage', input_tokens, output_tokens, model)
+    FROM calls WHERE input_tokens IS NOT NULL AND output_tokens IS NOT NULL AND model IS NOT NULL
+),
+others AS (
+    SELECT k.*, s.scope AS other_scope FROM keyed AS k JOIN scopes AS s ON s.trace_id = k.trace_id AND s.scope <> k.scope
+),
+starts AS (
+    SELECT trace_id, scope, key, started, min_by(struct_pack(span_id, ended, messages, response_id), span_id) AS call
+    FROM keyed SEMI JOIN others USING (trace_id) GROUP BY trace_id, scope, key, started
+),
+pairs AS (
+    SELECT b.trace_id, b.key, b.span_id AS later, b.started AS later_started, b.ended AS later_ended, b.messages AS later_messages,
+        a.started, a.call.span_id AS earlier, a.call.ended AS ended, a.call.messages AS messages,
+        b.response_id IS NOT NULL AND a.call.response_id IS NOT NULL AS both_named
+    FROM others AS b
+    ASOF JOIN starts AS a ON a.trace_id = b.trace_id AND a.scope = b.other_scope AND a.key = b.key AND b.started >= a.started
+),
+same AS (
+    SELECT *, (-messages, started, earlier) < (-later_messages, later_started, later) AS earlier_stays
+    FROM pairs
+    WHERE CASE WHEN key LIKE 'response %' THEN coalesce(ended >= later_started, TRUE)
+        ELSE NOT both_named AND (ended >= later_ended OR (started = later_started AND ended <= later_ended)) END
+)
+SELECT trace_id, CASE WHEN earlier_stays THEN later ELSE earlier END AS span_id,
+    min(CASE WHEN earlier_stays THEN earlier ELSE later END) AS duplicate_of
+FROM same GROUP BY ALL;
+
+-- A chain of wrappers ends at the one that stays.
+CREATE OR REPLACE TEMP TABLE duplicates AS
+WITH RECURSIVE chain AS (
+    SELECT trace_id, span_id, duplicate_of, 1 AS hops FROM duplicates
+    UNION ALL
+    SELECT c.trace_id, c.span_id, d.duplicate_of, c.hops + 1
+    FROM chain AS c JOIN duplicates AS d ON d.trace_id = c.trace_id AND d.span_id = c.duplicate_of
+    WHERE c.hops < 32
+)
+SELECT trace_id, span_id, arg_max(duplicate_of, hops) AS duplicate_of FROM chain GROUP BY trace_id, span_id;
+
+-- What the one that stays lacks, it takes from the ones that go.
+CREATE OR REPLACE TEMP TABLE merged AS
+WITH taken AS (
+    SELECT d.trace_id, d.duplicate_of AS span_id,
+        arg_min(m.tool_call_id, m.span_id) AS tool_call_id, arg_min(m.arguments, m.span_id) AS arguments, arg_min(m.arguments_hash, m.span_id) AS arguments_hash,
+        arg_min(m.observation, m.span_id) AS observation, bool_or(m.result_failed) AS result_failed,
+        arg_min(m.mutability, m.span_id) AS mutability, arg_min(m.mutability_source, m.span_id) AS mutability_source, arg_min(m.idempotency_key, m.span_id) AS idempotency_key,
+        arg_min(m.provider, m.span_id) AS provider, arg_min(m.model, m.span_id) AS model, arg_min(m.response_id, m.span_id) AS response_id,
+        arg_min(m.input_messages, m.span_id) AS input_messages, arg_min(m.output_messages, m.span_id) AS output_messages, arg_min(m.thought, m.span_id) AS thought,
+        arg_min(m.offered_tools, m.span_id) AS offered_tools, arg_min(m.finish_reason, m.span_id) AS finish_reason,
+        bool_or(m.failed) AS failed, arg_min(m.error_type, m.span_id) FILTER (WHERE m.failed) AS error_type,
+        arg_min(m.error_message, m.span_id) FILTER (WHERE m.failed) AS error_message,
+        arg_min(m.cost_usd, m.span_id) AS cost_usd, arg_min(m.time_to_first_token_ms, m.span_id) AS time_to_first_token_ms,
+        arg_min(m.input_tokens, m.span_id) AS input_tokens, arg_min(m.output_tokens, m.span_id) AS output_tokens, arg_min(m.cached_input_tokens, m.span_id) AS cached_input_tokens,
+        arg_min(m.cache_write_tokens, m.span_id) AS cache_write_tokens, arg_min(m.reasoning_tokens, m.span_id) AS reasoning_tokens
+    FROM duplicates AS d JOIN mapped AS m ON m.trace_id = d.trace_id AND m.span_id = d.span_id
+    GROUP BY d.trace_id, d.duplicate_of
+)
+SELECT m.* REPLACE (
+    coalesce(m.tool_call_id, t.tool_call_id) AS tool_call_id,
+    coalesce(m.arguments, t.arguments) AS arguments,
+    coalesce(m.arguments_hash, t.arguments_hash) AS arguments_hash,
+    coalesce(m.observation, t.observation) AS observation,
+    coalesce(m.result_failed, t.result_failed) AS result_failed,
+    coalesce(m.mutability, t.mutability) AS mutability,
+    coalesce(m.mutability_source, t.mutability_source) AS mutability_source,
+    coalesce(m.idempotency_key, t.idempotency_key) AS idempotency_key,
+    coalesce(m.provider, t.provider) AS provider,
+    coalesce(m.model, t.model) AS model,
+    coalesce(m.response_id, t.response_id) AS response_id,
+    coalesce(m.input_messages, t.input_messages) AS input_messages,
+    coalesce(m.output_messages, t.output_messages) AS output_messages,
+    coalesce(m.thought, t.thought) AS thought,
+    coalesce(m.offered_tools, t.offered_tools) AS offered_tools,
+    coalesce(m.finish_reason, t.finish_reason) AS finish_reason,
+    -- A tool's failure is known to the span nearest to it; a model call that one library saw fail has failed.
+    coalesce(m.failed OR (t.failed AND m.kind = 'tool'), FALSE) AS failed,
+    coalesce(m.error_type, t.error_type) AS error_type,
+    coalesce(m.error_message, t.error_message) AS error_message,
+    coalesce(m.cost_usd, t.cost_usd) AS cost_usd,
+    coalesce(m.time_to_first_token_ms, t.time_to_first_token_ms) AS time_to_first_token_ms,
+    coalesce(m.input_tokens, t.input_tokens) AS input_tokens,
+    coalesce(m.output_tokens, t.output_tokens) AS output_tokens,
+    coalesce(m.cached_input_tokens, t.cached_input_tokens) AS cached_input_tokens,
+    coalesce(m.cache_write_tokens, t.cache_write_tokens) AS cache_write_tokens,
+    coalesce(m.reasoning_tokens, t.reasoning_tokens) AS reasoning_tokens
+)
+FROM mapped AS m LEFT JOIN taken AS t USING (trace_id, span_id);
