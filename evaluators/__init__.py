@@ -1,0 +1,1 @@
+"""What is judged: one SQL file per evaluator, the runner, and the reports."""

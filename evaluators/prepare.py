@@ -1,0 +1,177 @@
+"""Gives a connection the relations that evaluators read, for one slice of the store, and locks it down."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib import resources
+from typing import Any, cast
+
+import duckdb
+import pyarrow as pa
+
+from agenttrace.config import Settings, ToolSettings
+from agenttrace.evaluators import argument_errors, budgets, cases, claims, tables
+
+_STORED = ("steps", "trajectories", "outcomes")
+
+# The same columns whether or not anything fills them, so that every evaluator prepares against every store.
+SEQUENCE_MATCHES = pa.schema(
+    [
+        ("trajectory_id", pa.string()),
+        ("case_id", pa.string()),
+        ("sequence_index", pa.int64()),
+        ("matched", pa.int64()),
+        ("run_length", pa.int64()),
+        ("reference_length", pa.int64()),
+        ("edits", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which runs are judged, and in how many slices.
+
+    Attributes:
+        since: Only runs that start at or after this; None is no bound.
+        until: Only runs that start before this.
+        include_open: Also runs that may still go on.
+        slices: The store is judged in so many parts, each with whole sessions.
+    """
+
+    since: datetime | None
+    until: datetime | None
+    include_open: bool
+    slices: int = 1
+
+
+def select(con: duckdb.DuckDBPyConnection, selection: Selection, slice_index: int) -> int:
+    """Fills `judged` with the runs of one slice, and makes the tables of the store reachable as `stored_*`.
+
+    Returns:
+        Number of runs that are judged in this slice.
+    """
+    con.execute("SET enable_progress_bar = false")
+    row = con.execute("SELECT current_database()").fetchone()
+    name = str(row[0] if row else "").replace('"', '""')
+    for table in _STORED:
+        # Temporary views of the same names hide these tables from evaluators.
+        con.execute(f'CREATE OR REPLACE TEMP VIEW stored_{table} AS SELECT * FROM "{name}".main.{table}')  # noqa: S608
+    values = {
+        "since": selection.since,
+        "until": selection.until,
+        "include_open": selection.include_open,
+        "slices": selection.slices,
+        "slice": slice_index,
+    }
+    con.execute(_query("judged"), values)
+    return _count(con, "judged")
+
+
+def relations(
+    con: duckdb.DuckDBPyConnection, settings: Settings, reads: Collection[str], *, with_sessions: bool = True
+) -> None:
+    """Makes the relations over the judged runs; `select` comes first.
+
+    The costly ones are computed only if `reads` names them, else they are empty. Unless `with_sessions` is off, other
+    runs of the judged sessions are there too, as context.
+    """
+    con.execute(_query("chosen") if with_sessions else "CREATE OR REPLACE TEMP TABLE chosen AS FROM judged")
+    _fill(con, "tool_mutability", _mutability(con, settings.tools))
+    _show_steps(con)
+    for statement in con.extract_statements(_query("views")):
+        con.execute(statement)
+    _fill(con, "budgets", budgets.table(con, settings.budgets) if "budgets" in reads else budgets.SCHEMA.empty_table())
+    _fill(con, "cases", cases.table(settings.cases.path) if "cases" in reads else cases.SCHEMA.empty_table())
+    _fill(con, "sequence_matches", SEQUENCE_MATCHES.empty_table())
+    _fill(con, "claims", _claims(con, settings) if "claims" in reads else claims.SCHEMA.empty_table())
+    _fill(con, "argument_errors", _errors(con) if "argument_errors" in reads else argument_errors.SCHEMA.empty_table())
+
+
+def _show_steps(con: duckdb.DuckDBPyConnection) -> None:
+    """Makes the view `steps` in the cheapest form that is right: a join that finds nothing costs as much as a scan."""
+    con.execute(_query("listings"))
+    if _count(con, "listings") or _count(con, "tool_mutability"):
+        con.execute(_query("listed"))
+        con.execute(_query("steps_adjusted"))
+    else:
+        all_runs = _count(con, "chosen") == _count(con, "stored_trajectories")
+        con.execute(_query("steps_of_all_runs" if all_runs else "steps"))
+
+
+def verdicts(con: duckdb.DuckDBPyConnection, *, whole_store: bool) -> list[tuple[Any, ...]]:
+    """Returns one row per trial with an outcome: trajectory_id, task_id, passed, cost_usd, unpriced_model_calls.
+
+    With `whole_store` also the outcomes of trials that are not in the store, without a trajectory_id.
+    """
+    return con.execute(_query("verdicts"), {"whole_store": whole_store}).fetchall()
+
+
+def clusters(
+    con: duckdb.DuckDBPyConnection, flagged: Collection[str | None], blind: Collection[str | None]
+) -> list[tuple[Any, ...]]:
+    """Returns one row per task: task_id, runs that could not be judged, flagged runs, runs."""
+    return con.execute(_query("clusters"), {"flagged": list(flagged), "blind": list(blind)}).fetchall()
+
+
+def lock_down(con: duckdb.DuckDBPyConnection) -> None:
+    """Takes files, network and settings from whatever runs next; the connection itself is read-only."""
+    con.execute("SET enable_external_access = false")
+    con.execute("SET lock_configuration = true")
+
+
+def mutability_of(tool: str, tools: ToolSettings) -> str | None:
+    """Returns what the configuration says of a tool: mutating, read_only or idempotent; None where it says nothing."""
+    lists = (("mutating", tools.mutating), ("read_only", tools.read_only), ("idempotent", tools.idempotent))
+    for mutability, globs in lists:
+        if tool in globs:
+            return mutability
+    for mutability, globs in lists:
+        if any(fnmatchcase(tool, glob) for glob in globs):
+            return mutability
+    return None
+
+
+def _mutability(con: duckdb.DuckDBPyConnection, tools: ToolSettings) -> pa.Table:
+    rows: list[tuple[str, str]] = []
+    if tools.mutating or tools.read_only or tools.idempotent:
+        names = con.execute("SELECT DISTINCT tool_name FROM stored_steps WHERE tool_name IS NOT NULL ORDER BY ALL")
+        rows = [(name, found) for (name,) in names.fetchall() if (found := mutability_of(name, tools))]
+    return tables.table(rows, pa.schema([("tool_name", pa.string()), ("mutability", pa.string())]))
+
+
+def _claims(con: duckdb.DuckDBPyConnection, settings: Settings) -> pa.Table:
+    texts = con.execute(_query("texts")).fetchall()
+    if not texts:
+        return claims.SCHEMA.empty_table()
+    words = claims.Vocabulary(
+        con.execute(_query("vocabulary")).fetchall(), lambda tool: mutability_of(tool, settings.tools)
+    )
+    return claims.table(texts, words, _claim_patterns(settings))
+
+
+def _claim_patterns(settings: Settings) -> Mapping[str, Iterable[str]]:
+    patterns: Any = settings.evaluators.get("tool_hallucination", {}).get("claim_patterns", {})
+    return cast(dict[str, list[str]], patterns) if isinstance(patterns, dict) else {}
+
+
+def _errors(con: duckdb.DuckDBPyConnection) -> pa.Table:
+    return argument_errors.table(con.execute(_query("requests")).fetchall())
+
+
+def _count(con: duckdb.DuckDBPyConnection, name: str) -> int:
+    row = con.execute(f"SELECT count(*) FROM {name}").fetchone()  # noqa: S608
+    return int(row[0]) if row else 0
+
+
+def _fill(con: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
+    con.register("incoming_relation", table)
+    con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM incoming_relation")  # noqa: S608
+    con.unregister("incoming_relation")
+
+
+@cache
+def _query(name: str) -> str:
+    return (resources.files("agenttrace.evaluators.relations") / f"{name}.sql").read_text(encoding="utf-8")

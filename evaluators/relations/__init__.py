@@ -1,0 +1,1 @@
+"""Queries over the store that give evaluators their relations."""

@@ -1,0 +1,9 @@
+-- Which runs this slice judges, and which others it must know: an earlier run of a session tells what was done before,
+-- whether or not it is judged itself.
+CREATE OR REPLACE TEMP TABLE judged AS
+    SELECT trajectory_id, session_id, tenant_id
+    FROM stored_trajectories
+    WHERE ($include_open OR complete)
+        AND ($since::TIMESTAMPTZ IS NULL OR start_time >= $since::TIMESTAMPTZ)
+        AND ($until::TIMESTAMPTZ IS NULL OR start_time < $until::TIMESTAMPTZ)
+        AND ($slices = 1 OR hash(coalesce(session_id, trajectory_id)) % $slices::UBIGINT = $slice::UBIGINT);

@@ -1,0 +1,13 @@
+-- Joins that find nothing cost more than the scan, so this form is only for stores and configurations that need it.
+-- The store knows mutability as of the rebuild; the configuration may have changed since.
+CREATE OR REPLACE TEMP VIEW steps AS
+    SELECT s.* REPLACE (
+        CASE WHEN s.mutability_source IN ('span', 'annotation') THEN s.mutability ELSE coalesce(m.mutability, s.mutability) END AS mutability,
+        CASE WHEN m.mutability IS NULL OR s.mutability_source IN ('span', 'annotation') THEN s.mutability_source ELSE 'configuration' END AS mutability_source,
+        coalesce(s.offered_tools, l.offered_tools) AS offered_tools)
+    FROM stored_steps AS s
+    SEMI JOIN chosen USING (trajectory_id)
+    LEFT JOIN tool_mutability AS m ON m.tool_name = s.tool_name
+    LEFT JOIN listed AS l ON l.trace_id = s.trace_id AND l.span_id = s.span_id AND l.trajectory_id = s.trajectory_id
+    WHERE s.duplicate_of IS NULL;
+

@@ -1,0 +1,2 @@
+CREATE OR REPLACE TEMP VIEW steps AS
+    SELECT * FROM stored_steps WHERE duplicate_of IS NULL;

@@ -1,0 +1,1 @@
+"""Results of an evaluation as text, JSON, Markdown and HTML."""

@@ -1,0 +1,93 @@
+"""An evaluation as Markdown, for a pull request's comment or a job summary."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from agenttrace import terminal
+from agenttrace.evaluators.reports import summary
+from agenttrace.evaluators.results import Evaluation
+
+# A comment on GitHub holds 65,536 characters.
+MAX_FINDINGS = 50
+_MESSAGE_WIDTH = 500
+_MAX_ROWS = 40
+
+
+def render(evaluation: Evaluation) -> str:
+    """Returns verdict, findings, thresholds, measurements and what could not be judged."""
+    blocks = [
+        f"## agenttrace: {summary.verdict_line(evaluation)}",
+        *_findings(evaluation),
+        *_gate(evaluation),
+        *_measurements(evaluation),
+        *_unjudged(evaluation),
+    ]
+    return "\n\n".join(blocks)
+
+
+def code(text: str, width: int = _MESSAGE_WIDTH) -> str:
+    """Returns a code span, inside of which neither HTML, links, mentions, references nor emphasis work."""
+    line = terminal.cut(text, width) or " "
+    longest = max((len(run) for run in re.findall("`+", line)), default=0)
+    fence = "`" * (longest + 1)
+    return f"{fence} {line} {fence}" if longest else f"{fence}{line}{fence}"
+
+
+def _findings(evaluation: Evaluation) -> Iterator[str]:
+    shown = evaluation.findings[:MAX_FINDINGS]
+    for severity in summary.SEVERITIES:
+        found = [finding for finding in shown if finding.severity == severity]
+        if found:
+            yield f"### {severity.capitalize()}s"
+            yield "\n".join(
+                f"- {code(summary.rule(finding))} in run {code((finding.trajectory_id or '-')[:12])}: "
+                f"{code(finding.message)}"
+                for finding in found
+            )
+    if (more := len(evaluation.findings) - len(shown)) > 0:
+        yield f"... and {more:,} more findings."
+
+
+def _gate(evaluation: Evaluation) -> Iterator[str]:
+    if evaluation.gate:
+        yield "### Thresholds"
+        yield "\n".join(f"- {code(summary.gate_text(gate))}" for gate in evaluation.gate)
+
+
+def _measurements(evaluation: Evaluation) -> Iterator[str]:
+    found = summary.distributions(evaluation)
+    others = summary.numbers(evaluation)
+    if found or others:
+        yield "### Measurements"
+    for names in dict.fromkeys(distribution.quantiles for distribution in found):
+        rows = [
+            (row.metric, row.group, f"{row.n:,}", *(summary.value_text(value, row.unit) for value in row.values))
+            for row in found
+            if row.quantiles == names
+        ]
+        yield _table(("metric", "of", "n", *names), rows)
+    if others:
+        rows = [
+            (row.metric, summary.group_text(row.dimensions), f"{row.n:,}", summary.value_text(row.value, row.unit))
+            for row in others
+        ]
+        yield _table(("metric", "of", "n", "value"), rows)
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [" | ".join(header), " | ".join("---" for _ in header)]
+    # A pipe ends a cell even inside a code span, unless it is escaped.
+    lines += [" | ".join(code(cell, 120).replace("|", "\\|") for cell in row) for row in rows[:_MAX_ROWS]]
+    text = "\n".join(f"| {line} |" for line in lines)
+    return text if len(rows) <= _MAX_ROWS else f"{text}\n\n... and {len(rows) - _MAX_ROWS:,} more rows."
+
+
+def _unjudged(evaluation: Evaluation) -> Iterator[str]:
+    reasons = summary.unjudged(evaluation)
+    if reasons:
+        yield "### Not evaluable: neither passed nor failed"
+        yield "\n".join(
+            f"- {row.runs:,} x {code(f'{row.evaluator}/{row.kind}')}: {code(row.reason)}" for row in reasons[:_MAX_ROWS]
+        )
+    if (more := len(reasons) - _MAX_ROWS) > 0:
+        yield f"... and {more:,} more reasons."

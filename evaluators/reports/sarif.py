@@ -1,0 +1,51 @@
+"""An evaluation as SARIF 2.1.0, for code scanning."""
+
+import json
+from importlib.metadata import version
+from typing import Any
+
+from agenttrace import terminal
+from agenttrace.evaluators.reports import summary
+from agenttrace.evaluators.results import Evaluation, Finding
+
+# GitHub takes 25,000 results per run, and shows the first 5,000.
+MAX_FINDINGS = 5_000
+_MESSAGE_WIDTH = 1_000
+
+
+def render(evaluation: Evaluation) -> str:
+    """Returns one run with a rule per kind of finding and a result per finding.
+
+    Source:
+        OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0.
+    """
+    rules = list(dict.fromkeys(summary.rule(finding) for finding in evaluation.findings))
+    driver = {
+        "name": "agenttrace",
+        "version": version("agenttrace-otel"),
+        "rules": [{"id": rule, "shortDescription": {"text": rule}} for rule in rules],
+    }
+    run = {
+        "tool": {"driver": driver},
+        "results": [_result(finding) for finding in evaluation.findings[:MAX_FINDINGS]],
+        "properties": {"verdict": summary.verdict_line(evaluation)},
+    }
+    log = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
+    return json.dumps(log, indent=2)
+
+
+def _result(finding: Finding) -> dict[str, Any]:
+    place = {"name": finding.trajectory_id or "-", "kind": "trajectory"}
+    return {
+        "ruleId": summary.rule(finding),
+        "level": finding.severity,
+        "message": {"text": terminal.cut(finding.message, _MESSAGE_WIDTH)},
+        # Runs of agents have no lines; viewers want a file for each result.
+        "locations": [
+            {
+                "physicalLocation": {"artifactLocation": {"uri": "agenttrace.duckdb"}, "region": {"startLine": 1}},
+                "logicalLocations": [place],
+            }
+        ],
+        "partialFingerprints": {"agenttrace/v1": finding.fingerprint, "occurrence/v1": finding.finding_id},
+    }

@@ -1,0 +1,125 @@
+"""What every report says in its own words: the verdict, the counts, the distributions, what could not be judged."""
+
+import json
+from collections import Counter
+from typing import Any, NamedTuple
+
+from agenttrace import show
+from agenttrace.evaluators.results import Evaluation, Finding, Measurement
+
+SEVERITIES = ("error", "warning", "note")
+_QUANTILES = ("p50", "p90", "p95", "p99", "max")
+
+
+class Distribution(NamedTuple):
+    """The quantiles of one metric in one group; `values` are in the order of `quantiles`."""
+
+    metric: str
+    group: str
+    unit: str
+    n: int
+    n_not_evaluable: int
+    quantiles: tuple[str, ...]
+    values: tuple[float | None, ...]
+
+
+class Unjudged(NamedTuple):
+    """One reason for which an evaluator could not judge, and in how many runs."""
+
+    evaluator: str
+    kind: str
+    reason: str
+    runs: int
+
+
+def verdict(evaluation: Evaluation) -> str:
+    """Returns PASSED, FAILED or NOT EVALUABLE; the last one never reads as a pass."""
+    return {True: "PASSED", False: "FAILED", None: "NOT EVALUABLE"}[evaluation.passed]
+
+
+def verdict_line(evaluation: Evaluation) -> str:
+    """Returns the verdict with what it rests on, in one line."""
+    counts = severities(evaluation)
+    found = [_count(number, severity) for severity, number in counts.items() if number]
+    text = (
+        f"{verdict(evaluation)}: {_count(evaluation.run['trajectories'], 'run')}, {', '.join(found) or 'no findings'}"
+    )
+    if evaluation.not_evaluable:
+        text += f", {_count(len(evaluation.not_evaluable), 'verdict')} not possible"
+    if failed := [gate for gate in evaluation.gate if gate["passed"] is False]:
+        text += f", {_count(len(failed), 'threshold')} missed"
+    return text
+
+
+def severities(evaluation: Evaluation) -> dict[str, int]:
+    """Returns the number of findings of each severity, worst first."""
+    counted = Counter(finding.severity for finding in evaluation.findings)
+    return {severity: counted[severity] for severity in SEVERITIES}
+
+
+def distributions(evaluation: Evaluation) -> list[Distribution]:
+    """Returns one row per metric and group for the measurements that are quantiles, in their own order."""
+    groups: dict[tuple[str, str, str], dict[str, Measurement]] = {}
+    for measurement in evaluation.measurements:
+        if quantile := measurement.dimensions.get("quantile"):
+            key = (measurement.metric, group_text(measurement.dimensions), measurement.unit)
+            groups.setdefault(key, {})[str(quantile)] = measurement
+    return [_distribution(*key, by_quantile) for key, by_quantile in groups.items()]
+
+
+def _distribution(metric: str, group: str, unit: str, found: dict[str, Measurement]) -> Distribution:
+    names = tuple(sorted(found, key=lambda name: (_QUANTILES.index(name) if name in _QUANTILES else 9, name)))
+    first = found[names[0]]
+    values = tuple(found[name].value for name in names)
+    return Distribution(metric, group, unit, first.n, first.n_not_evaluable, names, values)
+
+
+def numbers(evaluation: Evaluation) -> list[Measurement]:
+    """Returns the measurements that are no quantiles."""
+    return [measurement for measurement in evaluation.measurements if "quantile" not in measurement.dimensions]
+
+
+def group_text(dimensions: dict[str, Any]) -> str:
+    """Returns `agent restock, day 2026-01-31`; "all runs" for no group."""
+    parts = [f"{key} {_plain(value)}" for key, value in dimensions.items() if key != "quantile"]
+    return ", ".join(parts) or "all runs"
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def value_text(value: float | None, unit: str) -> str:
+    """Returns a measured value with its unit; "-" where it is undefined."""
+    if value is None:
+        return "-"
+    if unit == "usd":
+        return show.cost(value, 0)
+    if unit == "ms":
+        return show.duration(value)
+    if unit == "tokens":
+        return f"{value:,.0f}"
+    return f"{value:.4g}" if unit == "ratio" else f"{value:.4g} {unit}"
+
+
+def unjudged(evaluation: Evaluation) -> list[Unjudged]:
+    """Returns what could not be judged, the commonest reason first."""
+    counted = Counter((row.evaluator, row.kind, row.reason) for row in evaluation.not_evaluable)
+    return [Unjudged(*key, runs) for key, runs in counted.most_common()]
+
+
+def gate_text(gate: dict[str, Any]) -> str:
+    """Returns one threshold with its value, bounds and verdict."""
+    bounds = [f"{name} {gate[name]:g}" for name in ("min", "max") if gate[name] is not None]
+    state = {True: "met", False: "missed", None: f"not evaluable ({gate['reason']})"}[gate["passed"]]
+    value = "-" if gate["value"] is None else f"{gate['value']:.6g}"
+    return f"{gate['threshold']}: {value} ({', '.join(bounds)}, {gate['gate']}, n {gate['n']:,}): {state}"
+
+
+def rule(finding: Finding) -> str:
+    """Returns the name of the rule that fired: `duplicate_mutations/confirmed`."""
+    return f"{finding.evaluator}/{finding.kind}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

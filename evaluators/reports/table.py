@@ -1,0 +1,79 @@
+"""An evaluation as text for people; the last line is the verdict."""
+
+from collections.abc import Iterator
+
+from agenttrace import terminal
+from agenttrace.evaluators.reports import summary
+from agenttrace.evaluators.results import Evaluation, Finding
+
+# More are not read on a screen; the cut is said, and --format json and --report have the rest.
+MAX_FINDINGS = 100
+_MAX_REASONS = 30
+_MESSAGE_WIDTH = 600
+
+
+def render(evaluation: Evaluation) -> str:
+    """Returns findings, thresholds, measurements, what could not be judged, and the verdict."""
+    sections = (_findings(evaluation), _gate(evaluation), _measurements(evaluation), _unjudged(evaluation))
+    blocks = ["\n".join(lines) for section in sections if (lines := list(section))]
+    return "\n\n".join([*blocks, summary.verdict_line(evaluation)])
+
+
+def _findings(evaluation: Evaluation) -> Iterator[str]:
+    for finding in evaluation.findings[:MAX_FINDINGS]:
+        yield from _finding(finding)
+    if (more := len(evaluation.findings) - MAX_FINDINGS) > 0:
+        yield f"... and {more:,} more findings; --format json has all of them"
+
+
+def _finding(finding: Finding) -> Iterator[str]:
+    state = f"  {terminal.inert(finding.state)}" if finding.state else ""
+    run = "" if finding.trajectory_id is None else f"  run {terminal.inert(finding.trajectory_id[:12])}"
+    yield f"{finding.severity:7}  {terminal.inert(summary.rule(finding))}{run}{state}"
+    yield f"         {terminal.cut(finding.message, _MESSAGE_WIDTH)}"
+
+
+def _gate(evaluation: Evaluation) -> Iterator[str]:
+    if evaluation.gate:
+        yield "thresholds"
+    for gate in evaluation.gate:
+        yield f"  {terminal.inert(summary.gate_text(gate))}"
+
+
+def _measurements(evaluation: Evaluation) -> Iterator[str]:
+    found = summary.distributions(evaluation)
+    for names in dict.fromkeys(distribution.quantiles for distribution in found):
+        rows = [
+            (
+                row.metric,
+                row.group,
+                f"{row.n:,}" + (f" (+{row.n_not_evaluable:,} unknown)" if row.n_not_evaluable else ""),
+                *(summary.value_text(value, row.unit) for value in row.values),
+            )
+            for row in found
+            if row.quantiles == names
+        ]
+        yield terminal.table(("METRIC", "OF", "N", *names), rows, right=frozenset(range(3, 3 + len(names))))
+    if others := summary.numbers(evaluation):
+        rows = [
+            (
+                row.metric,
+                summary.group_text(row.dimensions),
+                f"{row.n:,}" + (f" (+{row.n_not_evaluable:,} unknown)" if row.n_not_evaluable else ""),
+                summary.value_text(row.value, row.unit),
+                "" if row.low is None or row.high is None else f"{row.low:.4g} to {row.high:.4g}",
+            )
+            for row in others
+        ]
+        yield terminal.table(("METRIC", "OF", "N", "VALUE", "95 % INTERVAL"), rows, right=frozenset({3}))
+
+
+def _unjudged(evaluation: Evaluation) -> Iterator[str]:
+    reasons = summary.unjudged(evaluation)
+    if reasons:
+        yield "not evaluable (neither passed nor failed)"
+    for row in reasons[:_MAX_REASONS]:
+        rule = terminal.inert(f"{row.evaluator}/{row.kind}")
+        yield f"  {row.runs:,} x {rule}: {terminal.cut(row.reason, _MESSAGE_WIDTH)}"
+    if (more := len(reasons) - _MAX_REASONS) > 0:
+        yield f"  ... and {more:,} more reasons; --format json has all of them"

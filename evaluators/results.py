@@ -1,0 +1,107 @@
+"""What an evaluation found: the rows of findings, measurements and not_evaluable, and the verdict over them."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+RANK = {"note": 1, "warning": 2, "error": 3}
+
+
+class Finding(NamedTuple):
+    """One fault; the fields are the columns of `findings` without run_id."""
+
+    finding_id: str
+    fingerprint: str
+    evaluator: str
+    kind: str
+    severity: str
+    state: str | None
+    trajectory_id: str | None
+    trace_id: str | None
+    span_id: str | None
+    related_span_ids: list[str]
+    tool_name: str | None
+    message: str
+    evidence: dict[str, Any]
+
+
+class Measurement(NamedTuple):
+    """One number; the fields are the columns of `measurements` without run_id. `value` None: undefined."""
+
+    metric: str
+    dimensions: dict[str, Any]
+    value: float | None
+    unit: str
+    n: int
+    n_not_evaluable: int
+    low: float | None
+    high: float | None
+
+
+class NotEvaluable(NamedTuple):
+    """What could not be judged, and why; the fields are the columns of `not_evaluable` without run_id."""
+
+    evaluator: str
+    kind: str
+    trajectory_id: str | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One run of the evaluators.
+
+    Attributes:
+        run: The columns of `evaluation_runs`; times are UTC text.
+        passed: False with findings at or over the level asked for, or with a hard gate that failed; None where
+            nothing was evaluable, which is no pass.
+        findings: Worst first, then by evaluator, kind and trajectory.
+        cases: A verdict object for each benchmark case.
+        gate: A verdict object for each threshold of the configuration.
+    """
+
+    run: dict[str, Any]
+    passed: bool | None
+    findings: list[Finding] = field(default_factory=list[Finding])
+    measurements: list[Measurement] = field(default_factory=list[Measurement])
+    not_evaluable: list[NotEvaluable] = field(default_factory=list[NotEvaluable])
+    cases: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    gate: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns what `evaluate --format json` prints."""
+        return {
+            "run": self.run,
+            "passed": self.passed,
+            "cases": self.cases,
+            "findings": self.rows(self.findings),
+            "measurements": self.rows(self.measurements),
+            "not_evaluable": self.rows(self.not_evaluable),
+            "gate": self.gate,
+        }
+
+    def rows(self, records: "Iterable[Finding | Measurement | NotEvaluable]") -> list[dict[str, Any]]:
+        """Returns records as rows of their table, with the id of this run."""
+        return [{"run_id": self.run["run_id"], **record._asdict()} for record in records]
+
+
+def finding_id(evaluator: str, kind: str, trajectory_id: str | None, span_ids: Iterable[str], nth: int) -> str:
+    """Returns the id of one occurrence, the same on every run.
+
+    `nth` counts findings that agree in all the rest, such as two unknown tools requested by one model call.
+    """
+    return _hash(evaluator, kind, trajectory_id, *sorted(span_ids), *([nth] if nth else []))
+
+
+def fingerprint(
+    evaluator: str, kind: str, service: str | None, agent: str | None, task: str | None, tool: str | None
+) -> str:
+    """Returns the id of the fault, by which nights are compared."""
+    return _hash(evaluator, kind, service, agent, task, tool)
+
+
+def _hash(*parts: object) -> str:
+    # The length in front keeps ("a", "bc") and ("ab", "c") apart, and None apart from every text.
+    text = "".join("-;" if part is None else f"{len(str(part))}:{part};" for part in parts)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

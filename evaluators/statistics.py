@@ -1,0 +1,150 @@
+"""Estimates and intervals; every formula names its source."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+# Two-sided 95 % quantile of the normal distribution.
+Z_95 = 1.959963984540054
+
+
+def wilson(successes: float, n: float) -> tuple[float, float] | None:
+    """Estimates the 95 % interval of a ratio.
+
+    Args:
+        successes: Observations that count, 0 to n; may be fractional with an effective n.
+        n: Observations.
+
+    Returns:
+        Lower and upper end, each 0 to 1; None when n is 0.
+
+    Raises:
+        ValueError: successes outside 0..n.
+
+    Source:
+        Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927); the score
+        interval without continuity correction, as Brown, Cai and DasGupta, Statistical Science 16 (2001), recommend.
+    """
+    if not 0 <= successes <= n:
+        raise ValueError(f"successes is {successes}; expected 0 to {n}")
+    if n == 0:
+        return None
+    ratio = successes / n
+    square = Z_95 * Z_95
+    centre = (ratio + square / (2 * n)) / (1 + square / n)
+    half = Z_95 / (1 + square / n) * math.sqrt(ratio * (1 - ratio) / n + square / (4 * n * n))
+    # Rounding may leave 1e-17 where the formula gives exactly 0 or 1.
+    low = 0.0 if successes == 0 else centre - half
+    high = 1.0 if successes == n else centre + half
+    return low, high
+
+
+def clustered_wilson(clusters: Iterable[tuple[int, int]]) -> tuple[float, float] | None:
+    """Estimates the 95 % interval of a ratio whose observations come in clusters, such as trials of one task.
+
+    Trials of one task resemble each other, so that n trials tell less than n independent ones: the Wilson interval is
+    taken over the effective sample size, n divided by the design effect.
+
+    Args:
+        clusters: Successes and observations of each cluster.
+
+    Returns:
+        Lower and upper end; None without observations.
+
+    Source:
+        Kish, "Survey Sampling" (1965), design effect; ratio estimator's variance between clusters as in Cochran,
+        "Sampling Techniques" (3rd ed., 1977), section 9A; Wilson over the effective n as in Korn and Graubard,
+        Survey Methodology 24 (1998). A design effect below 1 is taken as 1, so that clustering never narrows.
+    """
+    groups = [(successes, n) for successes, n in clusters if n > 0]
+    n = sum(size for _, size in groups)
+    if n == 0:
+        return None
+    ratio = sum(successes for successes, _ in groups) / n
+    effect = _design_effect(groups, ratio, n)
+    effective = n / effect
+    return wilson(min(ratio * effective, effective), effective)
+
+
+def _design_effect(groups: Sequence[tuple[int, int]], ratio: float, n: int) -> float:
+    simple = ratio * (1 - ratio) / n
+    if len(groups) == n or len(groups) < 2 or simple == 0:
+        # One observation each, or nothing to see between clusters: with one cluster, or with equal outcomes all over,
+        # the worst is assumed, that a cluster tells no more than one observation.
+        return 1.0 if len(groups) == n else n / len(groups)
+    between = sum((successes - ratio * size) ** 2 for successes, size in groups)
+    variance = len(groups) / (len(groups) - 1) * between / n**2
+    return max(1.0, variance / simple)
+
+
+def pass_at_k(successes: int, trials: int, k: int) -> float | None:
+    """Estimates the chance that at least one of k fresh trials of one task passes.
+
+    Args:
+        successes: Trials that passed, 0 to trials.
+        trials: Trials that were started; a crashed one counts as failed, not as missing.
+        k: Trials of which one must pass, at least 1.
+
+    Returns:
+        Ratio 0 to 1, 1 - C(trials - successes, k) / C(trials, k); None when trials < k.
+
+    Raises:
+        ValueError: k < 1, or successes outside 0..trials.
+
+    Source:
+        Chen et al., "Evaluating Large Language Models Trained on Code", arXiv 2107.03374, equation 1.
+    """
+    _check(successes, trials, k)
+    if trials < k:
+        return None
+    return 1 - math.comb(trials - successes, k) / math.comb(trials, k)
+
+
+def pass_hat_k(successes: int, trials: int, k: int) -> float | None:
+    """Estimates the chance that k fresh trials of one task all pass.
+
+    Args:
+        successes: Trials that passed, 0 to trials.
+        trials: Trials that were started; a crashed one counts as failed, not as missing.
+        k: Trials that must all pass, at least 1.
+
+    Returns:
+        Ratio 0 to 1, C(successes, k) / C(trials, k); None when trials < k.
+
+    Raises:
+        ValueError: k < 1, or successes outside 0..trials.
+
+    Source:
+        Yao et al., "tau-bench", arXiv 2406.12045, section 4.
+    """
+    _check(successes, trials, k)
+    if trials < k:
+        return None
+    return math.comb(successes, k) / math.comb(trials, k)
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Estimates the 95 % interval of the mean of per-task ratios.
+
+    Args:
+        values: One number per task, each 0 to 1.
+
+    Returns:
+        Lower and upper end, kept within 0 and 1; None with fewer than two tasks.
+
+    Source:
+        Central limit theorem over tasks as independent clusters: Miller, "Adding Error Bars to Evals",
+        arXiv 2411.00640, section 2.
+    """
+    n = len(values)
+    if n < 2:
+        return None
+    mean = math.fsum(values) / n
+    half = Z_95 * math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1) / n)
+    return max(0.0, mean - half), min(1.0, mean + half)
+
+
+def _check(successes: int, trials: int, k: int) -> None:
+    if k < 1:
+        raise ValueError(f"k is {k}; expected at least 1")
+    if not 0 <= successes <= trials:
+        raise ValueError(f"successes is {successes}; expected 0 to {trials}")

@@ -1,0 +1,435 @@
+"""The runner over a real store: which runs it judges, what it binds, what it lets an evaluator do, what it writes."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from agenttrace.config import Budget, Cases, Settings, Threshold, ToolSettings
+from agenttrace.errors import ConfigError, StoreMissingError, UsageError
+from agenttrace.evaluators import run as runner
+from agenttrace.evaluators.results import Evaluation, Finding
+from agenttrace.evaluators.run import evaluate, write_evaluation
+from agenttrace.spans import OutcomeRow
+from agenttrace.spool import Spool, spool_folder
+from agenttrace.store import open_store, refresh
+
+Fill = Callable[..., None]
+HOURS = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in range(24)]
+
+
+@pytest.fixture
+def fill(store: Path) -> Fill:
+    """Writes rows of steps and trajectories into the store as a rebuild would leave them."""
+    outcome = OutcomeRow("none", 99, None, "checker", None, None, None, 0)
+    Spool(spool_folder(store)).write("outcomes", [outcome])
+    refresh(store)
+
+    def write(**tables: list[dict[str, Any]]) -> None:
+        with duckdb.connect(str(store)) as con:
+            for name, rows in tables.items():
+                for row in rows:
+                    values = [json.dumps(v) if isinstance(v, dict) else v for v in row.values()]
+                    marks = ", ".join("?" * len(row))
+                    con.execute(f"INSERT INTO {name} ({', '.join(row)}) VALUES ({marks})", values)
+
+    return write
+
+
+def a_run(number: int, **values: Any) -> dict[str, Any]:
+    return {
+        "trajectory_id": f"r{number}",
+        "trace_id": f"t{number}",
+        "session_id": f"s{number}",
+        "service_name": "shop",
+        "agent_name": "buyer",
+        "user_input": "Order rice.",
+        "final_response": "Fine.",
+        "tools": [],
+        "tool_call_count": 0,
+        "model_call_count": 0,
+        "error_count": 0,
+        "mutation_count": 0,
+        "unpriced_model_calls": 0,
+        "start_time": HOURS[number],
+        "complete": True,
+        "root_ended": True,
+        "last_arrival": HOURS[number],
+    } | values
+
+
+def a_step(run: int, index: int, **values: Any) -> dict[str, Any]:
+    return {
+        "trajectory_id": f"r{run}",
+        "trace_id": f"t{run}",
+        "span_id": f"{run}.{index}",
+        "step_index": index,
+        "service_name": "shop",
+        "kind": "tool",
+        "tool_name": "place_order",
+        "mutability": "mutating",
+        "mutability_source": "name",
+        "status": "ok",
+        "effect": "yes",
+        "arguments": {"item": "rice"},
+        "origin": "span",
+    } | values
+
+
+def a_model_call(run: int, index: int, text: str = "", **values: Any) -> dict[str, Any]:
+    said = json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": text}]}]) if text else "[]"
+    asked = json.dumps([{"role": "user", "parts": [{"type": "text", "content": "Hello."}]}])
+    own = {
+        "kind": "model",
+        "tool_name": None,
+        "mutability": None,
+        "mutability_source": None,
+        "effect": None,
+        "arguments": None,
+    }
+    return a_step(run, index, **own) | {"output_messages": said, "input_messages": asked} | values
+
+
+def found(evaluation: Evaluation, evaluator: str) -> list[Finding]:
+    return [finding for finding in evaluation.findings if finding.evaluator == evaluator]
+
+
+def kinds(evaluation: Evaluation) -> list[tuple[str, str | None]]:
+    return [(finding.kind, finding.trajectory_id) for finding in evaluation.findings]
+
+
+DOUBLE = {"steps": [a_step(1, 0), a_step(1, 1)], "trajectories": [a_run(1, tool_call_count=2)]}
+
+
+def test_a_run_is_judged_and_kept(store: Path, fill: Fill) -> None:
+    fill(**DOUBLE)
+    evaluation = evaluate(store, Settings(), label="nightly")
+    (finding,) = evaluation.findings
+    assert (finding.evaluator, finding.kind, finding.severity) == ("duplicate_mutations", "confirmed", "error")
+    assert (finding.span_id, finding.related_span_ids, finding.tool_name) == ("1.1", ["1.0"], "place_order")
+    assert evaluation.passed is False
+    write_evaluation(store, evaluation)
+    refresh(store)
+    with open_store(store) as con:
+        runs = con.execute("SELECT run_id, label, trajectories, passed, config_hash FROM evaluation_runs").fetchall()
+        assert runs == [(evaluation.run["run_id"], "nightly", 1, False, Settings().hash())]
+        kept = con.execute("SELECT finding_id, message, evidence ->> '$.executions' FROM findings").fetchall()
+        assert kept == [(finding.finding_id, finding.message, "2")]
+        numbers = con.execute("SELECT count(*) FROM measurements WHERE metric = 'latency_ms'").fetchall()
+        assert numbers[0][0] > 0
+
+
+def test_json_holds_everything(store: Path, fill: Fill) -> None:
+    fill(**DOUBLE)
+    printed = json.loads(json.dumps(evaluate(store, Settings()).as_dict()))
+    assert list(printed) == ["run", "passed", "cases", "findings", "measurements", "not_evaluable", "gate"]
+    assert printed["findings"][0]["run_id"] == printed["run"]["run_id"]
+    assert set(printed["run"]["evaluator_versions"]) >= {"duplicate_mutations", "tool_hallucination"}
+
+
+def test_one_occurrence_has_one_id(store: Path, fill: Fill) -> None:
+    fill(steps=[a_step(run, index) for run in (1, 2) for index in (0, 1)], trajectories=[a_run(1), a_run(2)])
+    first, second = (evaluate(store, Settings()).findings for _ in range(2))
+    assert [finding.finding_id for finding in first] == [finding.finding_id for finding in second]
+    assert len({finding.finding_id for finding in first}) == 2
+    assert len({finding.fingerprint for finding in first}) == 1
+
+
+def test_two_unknown_tools_of_one_turn_have_two_ids(store: Path, fill: Fill) -> None:
+    asked = json.dumps(
+        [{"id": "a", "name": "one_tool", "arguments": {}}, {"id": "b", "name": "two_tool", "arguments": {}}]
+    )
+    fill(
+        steps=[a_model_call(1, 0, requested_tool_calls=asked, offered_tools="[]")],
+        trajectories=[a_run(1, model_call_count=1)],
+    )
+    unknown = found(evaluate(store, Settings()), "tool_hallucination")
+    assert [finding.tool_name for finding in unknown] == ["one_tool", "two_tool"] or len(unknown) == 2
+    assert len({finding.finding_id for finding in unknown}) == 2
+
+
+def test_only_runs_between_since_and_until_are_judged(store: Path, fill: Fill) -> None:
+    fill(steps=[a_step(run, i) for run in (1, 2, 3) for i in (0, 1)], trajectories=[a_run(1), a_run(2), a_run(3)])
+    evaluation = evaluate(store, Settings(), since=HOURS[2], until=HOURS[3])
+    assert kinds(evaluation) == [("confirmed", "r2")]
+    assert evaluation.run["trajectories"] == 1
+    assert evaluation.run["since"] == HOURS[2].isoformat()
+
+
+def test_an_earlier_run_of_the_session_is_known_though_not_judged(store: Path, fill: Fill) -> None:
+    fill(steps=[a_step(1, 0), a_step(2, 0)], trajectories=[a_run(1, session_id="s"), a_run(2, session_id="s")])
+    assert [(f.trajectory_id, f.severity) for f in evaluate(store, Settings(), since=HOURS[2]).findings] == [
+        ("r2", "warning")
+    ]
+    assert evaluate(store, Settings(), until=HOURS[2]).findings == []
+
+
+def test_open_runs_wait(store: Path, fill: Fill) -> None:
+    fill(steps=DOUBLE["steps"], trajectories=[a_run(1, complete=False)])
+    evaluation = evaluate(store, Settings())
+    assert (evaluation.findings, evaluation.passed, evaluation.run["trajectories"]) == ([], None, 0)
+    assert kinds(evaluate(store, Settings(), include_open=True)) == [("confirmed", "r1")]
+
+
+def test_rows_of_duplicates_are_no_steps(store: Path, fill: Fill) -> None:
+    fill(steps=[a_step(1, 0), a_step(1, 1, duplicate_of="1.0")], trajectories=[a_run(1)])
+    assert evaluate(store, Settings()).findings == []
+
+
+def test_the_configuration_says_what_a_tool_does(store: Path, fill: Fill) -> None:
+    fill(**DOUBLE)
+    assert evaluate(store, Settings(tools=ToolSettings(read_only=["place_*"]))).findings == []
+    (note,) = evaluate(store, Settings(tools=ToolSettings(idempotent=["place_order"]))).findings
+    assert note.severity == "note"
+
+
+def test_the_span_knows_better_than_the_configuration(store: Path, fill: Fill) -> None:
+    steps = [step | {"mutability_source": "span"} for step in DOUBLE["steps"]]
+    fill(steps=steps, trajectories=[a_run(1)])
+    assert kinds(evaluate(store, Settings(tools=ToolSettings(read_only=["place_*"])))) == [("confirmed", "r1")]
+
+
+def test_checks_of_the_tools_table_reach_the_evaluator(store: Path, fill: Fill) -> None:
+    fill(
+        steps=[
+            a_step(1, 0, status="timeout", effect="unknown"),
+            a_step(1, 1, tool_name="read_ledger", mutability="read_only", arguments={"day": 1}),
+            a_step(1, 2),
+        ],
+        trajectories=[a_run(1)],
+    )
+    assert [f.kind for f in evaluate(store, Settings()).findings] == ["unverified_retry"]
+    settings = Settings(tools=ToolSettings(checks={"place_order": ["read_ledger"]}))
+    assert [f.kind for f in evaluate(store, settings).findings] == ["checked_retry"]
+
+
+def test_budgets(store: Path, fill: Fill) -> None:
+    fill(**DOUBLE)
+    evaluation = evaluate(store, Settings(budgets={"agent:buyer": Budget(max_tool_calls=1)}), only=["budget_overruns"])
+    (finding,) = evaluation.findings
+    assert (finding.kind, finding.span_id, finding.evidence["budget"]) == ("max_tool_calls", "1.1", "agent:buyer")
+
+
+def test_claims_and_schemas_are_prepared(store: Path, fill: Fill) -> None:
+    offered = json.dumps(
+        [
+            {"name": "issue_refund", "parameters": {}},
+            {"name": "place_order", "parameters": {"type": "object", "properties": {"qty": {"type": "integer"}}}},
+        ]
+    )
+    asked = json.dumps([{"id": "c", "name": "place_order", "arguments": {"qty": "many"}}])
+    fill(
+        steps=[
+            a_model_call(1, 0, offered_tools=offered, requested_tool_calls=asked),
+            a_step(1, 1, tool_call_id="c", turn_span_id="1.0"),
+            a_model_call(1, 2, "I called issue_refund for you.", offered_tools=offered),
+        ],
+        trajectories=[a_run(1, model_call_count=2, final_response="I called issue_refund for you.")],
+    )
+    findings = found(evaluate(store, Settings()), "tool_hallucination")
+    assert [(f.kind, f.severity, f.tool_name) for f in findings] == [
+        ("claimed_not_called", "error", "issue_refund"),
+        ("invalid_arguments", "warning", "place_order"),
+    ]
+
+
+def test_patterns_of_the_user_are_claims(store: Path, fill: Fill) -> None:
+    fill(steps=[a_model_call(1, 0, "Your money is on its way.")], trajectories=[a_run(1, model_call_count=1)])
+    settings = Settings(
+        evaluators={"tool_hallucination": {"claim_patterns": {"issue_refund": ["money is on its way"]}}}
+    )
+    assert [f.kind for f in evaluate(store, settings).findings] == ["claimed_not_called"]
+    assert evaluate(store, Settings()).findings == []
+
+
+def test_a_servers_list_of_tools_may_lie_in_another_trace(store: Path, fill: Fill) -> None:
+    listing = a_step(1, 0, kind="other", tool_name=None, offered_tools='[{"name": "place_order"}]', start_time=HOURS[1])
+    call = a_step(2, 0, tool_name="cancel_order", mutability="idempotent", start_time=HOURS[2])
+    fill(steps=[listing, call], trajectories=[a_run(1), a_run(2)])
+    assert [(f.kind, f.tool_name) for f in evaluate(store, Settings()).findings] == [("unknown_tool", "cancel_order")]
+
+
+def test_rates_count_what_could_be_judged(store: Path, fill: Fill) -> None:
+    blind = [a_step(3, index, arguments=None) for index in (0, 1)]
+    fill(steps=[*DOUBLE["steps"], a_step(2, 0), *blind], trajectories=[a_run(1), a_run(2), a_run(3)])
+    rate = next(m for m in evaluate(store, Settings()).measurements if m.metric == "duplicate_mutation_rate")
+    assert (rate.value, rate.n, rate.n_not_evaluable) == (0.5, 2, 1)
+
+
+def test_outcomes_by_run_and_by_task(store: Path, fill: Fill) -> None:
+    def outcome(**values: Any) -> dict[str, Any]:
+        return {"source": "checker", "recorded_at": HOURS[5]} | values
+
+    fill(
+        trajectories=[a_run(i, task_id="t", trial=i, cost_usd=0.1) for i in (1, 2, 3)],
+        outcomes=[
+            outcome(trajectory_id="r1", passed=True),
+            outcome(task_id="t", trial=2, passed=True),
+            # A checker's verdict goes before a judge's, a later one before an earlier.
+            outcome(task_id="t", trial=2, passed=False, recorded_at=HOURS[6]),
+            outcome(task_id="t", trial=2, passed=True, source="judge", recorded_at=HOURS[7]),
+            outcome(task_id="t", trial=9, passed=False),
+        ],
+    )
+    measured = {(m.metric, m.dimensions.get("k")): m for m in evaluate(store, Settings()).measurements}
+    completion = measured["task_completion_rate", None]
+    assert (completion.value, completion.n, completion.n_not_evaluable) == (0.5, 2, 1)
+    # Trials 1, 2 and 9: one of three passed; 9 left no run, and was tried all the same.
+    assert measured["pass_hat_k", 1].value == pytest.approx(1 / 3)
+    assert measured["cost_per_success_usd", None].value == pytest.approx(0.2)
+
+
+def test_slices_change_nothing(store: Path, fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = range(1, 13)
+    fill(
+        steps=[a_step(i, index) for i in numbers for index in range(1 + i % 2)],
+        trajectories=[a_run(i, session_id=f"s{i // 3}") for i in numbers],
+    )
+    whole = evaluate(store, Settings())
+    monkeypatch.setattr(runner, "_SLICE_STEPS", 3)
+    sliced = evaluate(store, Settings())
+    assert sliced.findings == whole.findings
+    assert sliced.measurements == whole.measurements
+    assert sliced.not_evaluable == whole.not_evaluable
+    assert sliced.run["trajectories"] == whole.run["trajectories"] == 12
+
+
+@pytest.mark.parametrize(("fail_on", "passed"), [("error", True), ("warning", False), ("note", False), ("never", True)])
+def test_the_level_that_fails(store: Path, fill: Fill, fail_on: str, passed: bool) -> None:
+    fill(steps=[a_step(1, 0), a_step(2, 0)], trajectories=[a_run(1, session_id="s"), a_run(2, session_id="s")])
+    assert evaluate(store, Settings(), fail_on=fail_on).passed is passed
+
+
+@pytest.mark.parametrize(
+    ("key", "threshold", "passed"),
+    [
+        ("duplicate_mutation_rate", Threshold(max=0.0), True),
+        ("duplicate_mutation_rate", Threshold(min=0.5), False),
+        ("duplicate_mutation_rate", Threshold(min=0.5, gate="soft"), True),
+        ("safety_violation_rate", Threshold(max=0.0), None),
+        ("safety_violation_rate", Threshold(max=0.0, gate="soft"), True),
+    ],
+)
+def test_gates(store: Path, fill: Fill, key: str, threshold: Threshold, passed: bool | None) -> None:
+    fill(steps=[a_step(1, 0)], trajectories=[a_run(1)])
+    evaluation = evaluate(store, Settings(thresholds={key: threshold}))
+    assert evaluation.passed is passed
+    assert [verdict["threshold"] for verdict in evaluation.gate] == [key]
+
+
+def test_nothing_evaluable_is_no_pass(store: Path, fill: Fill) -> None:
+    fill(
+        steps=[a_model_call(1, 0, output_messages=None)],
+        trajectories=[a_run(1, final_response=None, model_call_count=1)],
+    )
+    assert evaluate(store, Settings(), only=["tool_hallucination"]).passed is None
+
+
+def test_benchmark_cases_have_verdicts(store: Path, fill: Fill, tmp_path: Path) -> None:
+    path = tmp_path / "cases.jsonl"
+    path.write_text("\n".join(json.dumps({"case_id": name}) for name in ("bad", "good", "unseen")), encoding="utf-8")
+    fill(
+        steps=[*DOUBLE["steps"], a_step(2, 0)],
+        trajectories=[a_run(1, task_id="bad"), a_run(2, task_id="good"), a_run(3, task_id="bad")],
+    )
+    assert evaluate(store, Settings(cases=Cases(path=path))).cases == [
+        {"case_id": "bad", "runs": 2, "failed_runs": 1, "passed": False},
+        {"case_id": "good", "runs": 1, "failed_runs": 0, "passed": True},
+        {"case_id": "unseen", "runs": 0, "failed_runs": 0, "passed": None},
+    ]
+
+
+def test_many_equal_reasons_are_counted(store: Path, fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "_MAX_SAME_REASON", 2)
+    fill(steps=[a_step(i, 0) for i in (1, 2, 3, 4)], trajectories=[a_run(i, session_id=None) for i in (1, 2, 3, 4)])
+    rows = [row for row in evaluate(store, Settings()).not_evaluable if row.kind == "across_runs"]
+    assert [row.trajectory_id for row in rows] == ["r1", "r2", None]
+    assert rows[-1].reason.endswith("(2 more runs)")
+
+
+MINE = """/* +++
+name       = "mine"
+returns    = "findings"
+scope      = "trajectory"
+severity   = "warning"
+question   = "Is it mine?"
+reads      = ["steps"]
+limits     = "none known"
+references = []
+
+[columns]
+trajectory_id = "run"
+trace_id      = "trace"
+span_id       = "step"
+kind          = "kind"
+severity      = "warning"
+message       = "sentence"
+seen          = "evidence"
++++ */
+"""
+GOOD = (
+    "SELECT trajectory_id, trace_id, span_id, 'mine' AS kind, 'warning' AS severity, 'step ' || step_index AS message,"
+    " [start_time] AS seen FROM steps ORDER BY span_id"
+)
+
+
+def own_evaluator(folder: Path, query: str) -> Settings:
+    (folder / "own").mkdir()
+    (folder / "own" / "mine.sql").write_text(MINE + query, encoding="utf-8")
+    return Settings(evaluator_paths=[folder / "own"])
+
+
+def test_an_evaluator_of_the_users(store: Path, fill: Fill, tmp_path: Path) -> None:
+    fill(steps=[a_step(1, 0, start_time=HOURS[1])], trajectories=[a_run(1)])
+    (finding,) = evaluate(store, own_evaluator(tmp_path, GOOD), only=["mine"]).findings
+    assert finding.message == "step 0"
+    assert datetime.fromisoformat(finding.evidence["seen"][0]) == HOURS[1]
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT * FROM read_text('/etc/passwd')", "Permission Error"),
+        ("COPY (SELECT 1) TO '/tmp/agenttrace-stolen.csv'", "Permission Error"),
+        ("ATTACH '/tmp/agenttrace-stolen.duckdb'", "Permission Error"),
+        ("SET memory_limit = '1GB'", "Cannot change configuration"),
+        ("CREATE TABLE agenttrace.main.more (x INTEGER)", "read-only"),
+        ("SELECT * FROM nothing", "Catalog Error"),
+        (
+            "SELECT 1 AS trajectory_id",
+            "the query returns trajectory_id; the header's columns are trajectory_id, trace_id",
+        ),
+        (GOOD.replace("'warning' AS", "'error' AS"), "a row has severity 'error'; the header's highest is 'warning'"),
+        (GOOD.replace("'mine' AS", "NULL AS"), "a row has kind None"),
+        (GOOD.replace("'step ' || step_index", "''"), "a row has message ''"),
+    ],
+)
+def test_an_evaluator_that_is_wrong_or_hostile(
+    store: Path, fill: Fill, tmp_path: Path, query: str, message: str
+) -> None:
+    fill(steps=[a_step(1, 0)], trajectories=[a_run(1)])
+    with pytest.raises(ConfigError) as caught:
+        evaluate(store, own_evaluator(tmp_path, query), only=["mine"])
+    assert "mine.sql: " in str(caught.value)
+    assert message in str(caught.value)
+
+
+def test_unknown_evaluators_are_named(store: Path, fill: Fill) -> None:
+    fill(**DOUBLE)
+    with pytest.raises(UsageError, match="no evaluator 'duplicates'"):
+        evaluate(store, Settings(), only=["duplicates"])
+    with pytest.raises(
+        ConfigError, match=r"evaluators\.tool_halucination: no such evaluator; did you mean 'tool_hallucination'"
+    ):
+        evaluate(store, Settings(evaluators={"tool_halucination": {}}))
+    with pytest.raises(ConfigError, match=r"evaluators\.duplicate_mutations: unknown key 'ignore'"):
+        evaluate(store, Settings(evaluators={"duplicate_mutations": {"ignore": []}}))
+
+
+def test_a_missing_store_is_said(tmp_path: Path) -> None:
+    with pytest.raises(StoreMissingError):
+        evaluate(tmp_path / "nothing.duckdb", Settings())

@@ -1,0 +1,94 @@
+"""Estimates against numbers worked by hand or published."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agenttrace.evaluators.statistics import clustered_wilson, mean_interval, pass_at_k, pass_hat_k, wilson
+
+
+def test_wilson() -> None:
+    # 8 of 10: centre (0.8 + 3.8415/20) / (1 + 0.38415) = 0.99207/1.38415 = 0.71674;
+    # half 1.95996/1.38415 * sqrt(0.016 + 0.0096037) = 1.41601 * 0.160012 = 0.22658.
+    assert wilson(8, 10) == pytest.approx((0.49016, 0.94332), abs=1e-5)
+    # None of 20: 0 to z^2/(n + z^2) = 3.8415/23.8415 = 0.16113.
+    assert wilson(0, 20) == pytest.approx((0.0, 0.16113), abs=1e-5)
+    assert wilson(20, 20) == pytest.approx((0.83887, 1.0), abs=1e-5)
+    assert wilson(0, 0) is None
+    with pytest.raises(ValueError, match="successes is 3; expected 0 to 2"):
+        wilson(3, 2)
+
+
+@given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilson_holds_the_ratio(case: tuple[int, int]) -> None:
+    successes, n = case
+    low, high = wilson(successes, n) or (1.0, 0.0)
+    assert 0 <= low <= successes / n <= high <= 1
+
+
+def test_clusters_widen_the_interval() -> None:
+    # Ten tasks of four trials, five of them always pass, five never: n = 40 tells as little as 10.
+    # Between clusters: 10/9 * 10 * (4*0.5)^2 / 40^2 = 0.027778; simple 0.25/40 = 0.00625; effect 4.4444, n 9.
+    alike = [(4, 4)] * 5 + [(0, 4)] * 5
+    assert clustered_wilson(alike) == pytest.approx(wilson(4.5, 9))
+    low, high = wilson(20, 40) or (0.0, 0.0)
+    wide_low, wide_high = clustered_wilson(alike) or (0.0, 0.0)
+    assert wide_low < low < high < wide_high
+
+
+def test_trials_that_differ_within_tasks_do_not_narrow() -> None:
+    # Each task passes half: the variance between tasks is 0, the effect is taken as 1.
+    assert clustered_wilson([(2, 4)] * 10) == pytest.approx(wilson(20, 40))
+
+
+def test_single_observations_are_no_clusters() -> None:
+    assert clustered_wilson([(1, 1)] * 8 + [(0, 1)] * 2) == pytest.approx(wilson(8, 10))
+
+
+def test_one_task_is_one_observation() -> None:
+    assert clustered_wilson([(10, 10)]) == pytest.approx(wilson(1, 1))
+    assert clustered_wilson([]) is None
+    assert clustered_wilson([(0, 0)]) is None
+
+
+def test_pass_at_k() -> None:
+    # 1 - C(4, 3)/C(10, 3) = 1 - 4/120
+    assert pass_at_k(6, 10, 3) == pytest.approx(0.9667, abs=5e-5)
+    assert pass_at_k(0, 10, 3) == 0
+    assert pass_at_k(10, 10, 10) == 1
+    assert pass_at_k(1, 2, 3) is None
+
+
+def test_pass_hat_k() -> None:
+    # C(8, k)/C(10, k): 8/10, 56/120, 56/252
+    assert [pass_hat_k(8, 10, k) for k in (1, 3, 5)] == pytest.approx([0.8, 0.466667, 0.222222], abs=1e-6)
+    assert pass_hat_k(2, 2, 3) is None
+    assert pass_hat_k(2, 4, 3) == 0
+
+
+@pytest.mark.parametrize("estimate", [pass_at_k, pass_hat_k])
+def test_impossible_trials_are_refused(estimate: object) -> None:
+    with pytest.raises(ValueError, match="k is 0"):
+        estimate(1, 2, 0)  # type: ignore[operator]
+    with pytest.raises(ValueError, match="successes is 3"):
+        estimate(3, 2, 1)  # type: ignore[operator]
+
+
+@given(st.integers(1, 40).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n), st.integers(1, n))))
+def test_all_pass_is_rarer_than_one_passes(case: tuple[int, int, int]) -> None:
+    successes, trials, k = case
+    at, hat = pass_at_k(successes, trials, k), pass_hat_k(successes, trials, k)
+    assert at is not None
+    assert hat is not None
+    assert 0 <= hat <= successes / trials + 1e-12
+    assert successes / trials - 1e-12 <= at <= 1
+
+
+def test_mean_interval() -> None:
+    # Mean 0.5, sample deviation sqrt(1/3), half 1.95996 * 0.57735/2 = 0.56580: cut at 0 and 1.
+    assert mean_interval([0, 1, 0, 1]) == (0.0, 1.0)
+    low, high = mean_interval([0.4, 0.5, 0.6]) or (0.0, 0.0)
+    assert math.isclose(high - low, 2 * 1.959963984540054 * 0.1 / math.sqrt(3))
+    assert mean_interval([0.5]) is None
