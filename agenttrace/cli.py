@@ -1,0 +1,426 @@
+"""The command line: each command parses its arguments, calls one function, and prints.
+
+Results go to standard output, everything else to standard error. Exit codes: 0 passed; 1 findings at or over --fail-on,
+a gate that failed, or input that was skipped; 2 the command could not do its work.
+
+duckdb, pyarrow and the readers of traces are imported inside the commands: `--help` must not wait for them.
+"""
+
+import logging
+import signal
+import sys
+import traceback
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from agenttrace import terminal
+from agenttrace.config import Settings, load
+from agenttrace.errors import AgentTraceError, UsageError
+from agenttrace.options import Config, Db, FailOn, Form, Moment, Output, show_version
+
+if TYPE_CHECKING:
+    from agenttrace.evaluators.results import Evaluation
+
+PASSED, FAILED, IMPOSSIBLE, INTERRUPTED = 0, 1, 2, 130
+_LIST_LIMIT = 50
+_SHOWN_PROBLEMS = 20
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def _agenttrace(  # pyright: ignore[reportUnusedFunction]
+    _version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version.")
+    ] = False,
+    _debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error; also after a command.")
+    ] = False,
+) -> None:
+    """OpenTelemetry tracing for AI agents, with an offline evaluator in SQL."""
+
+
+def _ready(db: Path | None, config: Path | None) -> tuple[Path, Settings]:
+    """The store, with everything taken in that has arrived."""
+    from agenttrace.store import default_db
+
+    settings = load(config)
+    path = default_db(db)
+    _take_in(path, settings)
+    return path, settings
+
+
+def _take_in(path: Path, settings: Settings) -> None:
+    from agenttrace.store import refresh
+
+    refreshed = refresh(path, settings=settings)
+    if refreshed.problem:
+        terminal.note(refreshed.problem)
+    if refreshed.pending:
+        reason = ", because another process holds the file; run the command again" if refreshed.busy else ""
+        terminal.note(
+            f"{path}: not in this answer: {refreshed.pending} segments of the spool, the oldest "
+            f"{refreshed.oldest_s:.0f} s old{reason}."
+        )
+    elif refreshed.busy:
+        terminal.note(f"{path}: another process holds the file; what arrived last may be missing in this answer.")
+
+
+@app.command()
+def demo(
+    folder: Annotated[
+        Path, typer.Argument(help="Where the store and the report go; made if it does not exist.")
+    ] = Path("agenttrace-demo"),
+) -> int:
+    """Run two small agents with known faults, evaluate them, write the report. No network, no key."""
+    from agenttrace import demo as demo_agents
+    from agenttrace.evaluators.run import evaluate as judge
+
+    path = demo_agents.run(folder)
+    settings = demo_agents.settings()
+    _take_in(path, settings)
+    report = folder / "report.html"
+    evaluation = judge(path, settings)
+    _publish(path, settings, evaluation, form="table", output=None, report=report)
+    terminal.out(f"\nreport: {report.resolve()}")
+    return PASSED
+
+
+@app.command("import")
+def import_(
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Files to read; - is standard input.")],
+    task_id: Annotated[str | None, typer.Option(help="Task of all runs in these files.", show_default=False)] = None,
+    trial: Annotated[int | None, typer.Option(help="Number of the attempt.", show_default=False)] = None,
+    db: Db = None,
+    config: Config = None,
+) -> int:
+    """Read OTLP JSON, JSON lines or protobuf, plain or gzip."""
+    from agenttrace.collectors.files import import_files
+    from agenttrace.store import default_db
+
+    settings = load(config)
+    path = default_db(db)
+    with terminal.progress("reading") as tell:
+        result = import_files(
+            files,
+            path,
+            task_id=task_id,
+            trial=trial,
+            progress=lambda name, count: tell(f"{name}: {count:,} rows"),
+        )
+    for problem in result.skipped[:_SHOWN_PROBLEMS]:
+        terminal.note(f"{problem.place}: skipped: {problem.message}")
+    if (more := result.skipped_count - _SHOWN_PROBLEMS) > 0:
+        terminal.note(f"... and {more:,} more were skipped")
+    for leniency, count in result.leniencies.items():
+        terminal.note(f"taken although OTLP forbids it, {count:,} times: {leniency}")
+    _take_in(path, settings)
+    found = [(result.spans, "spans"), (result.logs, "log records"), (result.outcomes, "outcomes")]
+    counts = ", ".join(f"{count:,} {name}" for count, name in found if count) or "nothing"
+    terminal.out(f"{counts} of {result.traces:,} traces in {result.files:,} of {len(files):,} files -> {path}")
+    if result.skipped_count and not result.read_count():
+        return IMPOSSIBLE
+    return FAILED if result.skipped_count else PASSED
+
+
+@app.command()
+def collect(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    http_port: Annotated[int, typer.Option(min=0, max=65535, help="OTLP over HTTP; 0 is a free port.")] = 4318,
+    grpc_port: Annotated[int, typer.Option(min=0, max=65535, help="OTLP over gRPC; 0 is a free port.")] = 4317,
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="AGENTTRACE_TOKEN", help="Bearer token that clients must send.", show_default=False),
+    ] = None,
+    max_body: Annotated[int, typer.Option(min=1, help="Largest request in bytes, as sent.")] = 16 << 20,
+    max_inflated: Annotated[int, typer.Option(min=1, help="Largest request in bytes, unpacked.")] = 64 << 20,
+    db: Db = None,
+    config: Config = None,
+) -> int:
+    """Receive spans over OTLP, HTTP (protobuf, JSON, gzip) and gRPC, until Ctrl-C."""
+    from agenttrace.collectors.otlp import OTLPReceiver
+    from agenttrace.store import default_db
+
+    path = default_db(db)
+    receiver = OTLPReceiver(
+        path,
+        host,
+        http_port=http_port,
+        grpc_port=grpc_port,
+        token=token,
+        max_body=max_body,
+        max_inflated=max_inflated,
+        settings=load(config),
+    )
+    receiver.run(ready=lambda urls: _announce(urls, path))
+    counts = receiver.counts
+    terminal.note(f"{counts.spans:,} spans received; {counts.rejected_spans:,} skipped")
+    return PASSED
+
+
+def _announce(urls: list[str], path: Path) -> None:
+    for url in urls:
+        terminal.out(f"listening on {url} -> {path}")
+
+
+@app.command("list")
+def list_(
+    limit: Annotated[int, typer.Option(min=1, help="Show this many runs.")] = _LIST_LIMIT,
+    db: Db = None,
+    config: Config = None,
+) -> int:
+    """List the runs, newest first."""
+    from agenttrace import show
+    from agenttrace.completeness import nothing_to_judge
+    from agenttrace.store import open_store
+
+    path, _ = _ready(db, config)
+    with open_store(path) as connection:
+        text, total = show.list_runs(connection, limit)
+    if not total:
+        terminal.note(nothing_to_judge(path))
+        return PASSED
+    terminal.out(text)
+    if total > limit:
+        terminal.note(f"{limit} of {total:,} runs; --limit {total} shows all.")
+    return PASSED
+
+
+@app.command("show")
+def show_(
+    run: Annotated[str | None, typer.Argument(metavar="ID", help="Id of a run or trace, or how it begins.")] = None,
+    last: Annotated[bool, typer.Option("--last", help="Show the newest run.")] = False,
+    db: Db = None,
+    config: Config = None,
+) -> int:
+    """Show one run as a tree, with its findings."""
+    from agenttrace import show
+    from agenttrace.store import open_store
+
+    if (run is None) != last:
+        raise UsageError("show: give the ID of a run (agenttrace list shows them), or --last.")
+    path, _ = _ready(db, config)
+    with open_store(path) as connection:
+        text = show.show_run(connection, show.find_run(connection, run))
+    terminal.out(text, styled=True)
+    return PASSED
+
+
+@app.command()
+def sql(
+    query: Annotated[str | None, typer.Argument(help="The query; else read from standard input.")] = None,
+    form: Annotated[
+        Literal["table", "json", "csv", "parquet"], typer.Option("--format", help="How to write the rows.")
+    ] = "table",
+    output: Output = None,
+    db: Db = None,
+    config: Config = None,
+) -> int:
+    """Run one query over the store. It can read the store and nothing else. `agenttrace schema` names the columns."""
+    from agenttrace import query as queries
+    from agenttrace.store import open_store
+
+    if query is None and sys.stdin.isatty():
+        raise UsageError("sql: no query; give one, or pipe it in. agenttrace schema shows the tables.")
+    text = sys.stdin.read() if query is None else query
+    path, _ = _ready(db, config)
+    with open_store(path, locked=True) as connection, _interruptible():
+        queries.write(queries.relation(connection, text), form, output)
+    return PASSED
+
+
+@contextmanager
+def _interruptible() -> Generator[None]:
+    # DuckDB computes a first batch without looking at Python's signals; Ctrl-C has to end the process itself then.
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@app.command()
+def schema(
+    table: Annotated[str | None, typer.Argument(help="Show this table only.")] = None,
+    db: Db = None,
+    _config: Config = None,
+) -> int:
+    """Show the tables and what their columns mean: of the store that --db names, else of this release."""
+    from agenttrace import query
+
+    terminal.out(query.schema(table, db))
+    return PASSED
+
+
+@app.command()
+def evaluate(
+    since: Moment = None,
+    until: Moment = None,
+    only: Annotated[list[str] | None, typer.Option(help="Run this evaluator only; repeatable.")] = None,
+    label: Annotated[str | None, typer.Option(help="Name of this evaluation.")] = None,
+    form: Annotated[Form, typer.Option("--format", help="How to write the results.")] = "table",
+    output: Output = None,
+    report: Annotated[Path | None, typer.Option(help="Also write one self-contained HTML file.")] = None,
+    include_open: Annotated[bool, typer.Option("--include-open", help="Judge runs that have not ended, too.")] = False,
+    fail_on: Annotated[FailOn, typer.Option(help="Exit with 1 from this severity on.")] = "error",
+    allow_empty: Annotated[bool, typer.Option("--allow-empty", help="Nothing to judge is no failure.")] = False,
+    db: Db = None,
+    config: Config = None,
+) -> int:
+    """Judge the runs: print findings and measurements, and keep them in the store."""
+    from agenttrace.completeness import nothing_to_judge
+    from agenttrace.evaluators.run import evaluate as judge
+
+    path, settings = _ready(db, config)
+    evaluation = judge(
+        path,
+        settings,
+        since=since,
+        until=until,
+        only=only or (),
+        label=label,
+        include_open=include_open,
+        fail_on=fail_on,
+    )
+    _publish(path, settings, evaluation, form=form, output=output, report=report)
+    if not evaluation.run["trajectories"]:
+        terminal.note(nothing_to_judge(path))
+    if evaluation.passed is None:
+        return PASSED if allow_empty else IMPOSSIBLE
+    return PASSED if evaluation.passed else FAILED
+
+
+def _publish(
+    path: Path, settings: Settings, evaluation: "Evaluation", *, form: str, output: Path | None, report: Path | None
+) -> None:
+    from agenttrace.evaluators.run import write_evaluation
+
+    if evaluation.run["trajectories"]:
+        write_evaluation(path, evaluation)
+        _take_in(path, settings)
+    if report is not None:
+        from agenttrace.evaluators.reports import html
+        from agenttrace.store import open_store
+
+        with open_store(path) as connection:
+            page = html.render(evaluation, connection)
+        with terminal.whole_file(report) as part:
+            part.write_text(page, encoding="utf-8")
+    text: str = import_module(f"agenttrace.evaluators.reports.{form}").render(evaluation)
+    if output is None:
+        terminal.out(text, styled=form == "table")
+    else:
+        with terminal.whole_file(output) as part:
+            part.write_text(text + "\n", encoding="utf-8")
+
+
+@app.command()
+def evaluators(
+    name: Annotated[str | None, typer.Argument(help="Show this evaluator's file.")] = None,
+    _db: Db = None,
+    config: Config = None,
+) -> int:
+    """List the evaluators, or show one."""
+    from agenttrace.evaluators import catalog
+
+    known = catalog.load(load(config).evaluator_paths)
+    if name is not None:
+        if name not in known:
+            raise UsageError(f"evaluators: no evaluator {name!r}; {_nearest(name, known)}")
+        terminal.out(known[name].path.read_text(encoding="utf-8").rstrip())
+        return PASSED
+    rows = [(found.name, found.severity or "measures", found.question) for found in known.values()]
+    terminal.out(terminal.table(("EVALUATOR", "SEVERITY", "QUESTION"), rows, fit=terminal.width()))
+    return PASSED
+
+
+@app.command()
+def doctor(db: Db = None, config: Config = None) -> int:
+    """Say what is wrong with a set-up, and what to do about it."""
+    from agenttrace import doctor as doctors
+
+    states: list[str] = []
+    for line in doctors.examine(db, config):
+        states.append(line.state)
+        advice = "" if line.advice is None else "\n" + _indented(f"-> {line.advice}")
+        terminal.out(f"{line.state:4}  {terminal.inert(line.fact)}{advice}", styled=True)
+    if "fail" in states:
+        return IMPOSSIBLE
+    return FAILED if "warn" in states else PASSED
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"      {line}" for line in terminal.inert_lines(text).split("\n"))
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    names = list(known)
+    close = get_close_matches(name, names, n=1)
+    return f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}"
+
+
+class _Log(logging.Handler):
+    """Warnings of the library, on standard error like every other message."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        terminal.note(f"{record.levelname.lower()}: {record.getMessage()}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+        arguments: What follows the program's name; None is the process's own.
+
+    Returns:
+        The exit code.
+    """
+    given = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in given
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal without UTF-8 must show an escape, not end in a traceback.
+        reconfigure: Any = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+    plain = [argument for argument in given if argument != "--debug"]
+    logger = logging.getLogger("agenttrace")
+    logger.addHandler(log := _Log())
+    try:
+        code: object = app(args=plain, prog_name="agenttrace", standalone_mode=False)
+    except AgentTraceError as error:
+        return _failed(str(error), debug)
+    except typer.TyperException as error:
+        return _failed(_usage_error(error, plain), debug)
+    except OSError as error:
+        return _failed(f"{error.filename or 'input or output'}: {error.strerror or error}", debug)
+    except Exception as error:
+        # A fault of our own must not end with Python's own exit code, 1, which says "findings".
+        place = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        return _failed(f"internal error: {place}\nPlease report it with what --debug shows.", debug)
+    finally:
+        logger.removeHandler(log)
+    return code if isinstance(code, int) else PASSED
+
+
+def _usage_error(error: Exception, arguments: list[str]) -> str:
+    format_message: Any = getattr(error, "format_message", error.__str__)
+    command = arguments[0] if arguments and not arguments[0].startswith("-") else ""
+    return f"{format_message()}\nSee: agenttrace {command} --help".replace("  ", " ")
+
+
+def _failed(message: str, debug: bool) -> int:
+    if debug:
+        terminal.note(traceback.format_exc())
+    terminal.note(f"agenttrace: {message}")
+    return IMPOSSIBLE

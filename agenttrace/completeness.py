@@ -1,0 +1,152 @@
+"""What a recording lacks, and which verdicts that costs; why a store has nothing to show."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+# Below this share a gap is the odd call without arguments; above it, something is not switched on.
+_TOLERATED = 0.05
+
+HOW_TO_RECORD = (
+    "call agenttrace.configure() in the agent's program before it runs, or send OTLP to `agenttrace collect`, "
+    "or read a file with `agenttrace import`"
+)
+
+State = Literal["ok", "note", "warn", "fail"]
+
+
+class Line(NamedTuple):
+    """One thing looked at: `fail` stops the set-up from working, `warn` costs verdicts, `note` is worth knowing."""
+
+    state: State
+    fact: str
+    advice: str | None = None
+
+
+class Fact(NamedTuple):
+    """One row of doctor.sql: `n` of `total` are concerned; `detail` names them."""
+
+    n: int
+    total: int
+    detail: str | None
+
+
+def facts(connection: "DuckDBPyConnection") -> dict[str, Fact]:
+    """Returns what the store says about the set-up that filled it, by name; doctor.sql says what each one counts."""
+    rows = connection.execute(files("agenttrace").joinpath("doctor.sql").read_text(encoding="utf-8")).fetchall()
+    return {name: Fact(n, total, detail) for name, n, total, detail in rows}
+
+
+def nothing_recorded(path: Path) -> Line:
+    """Returns why a store has nothing to show, as far as can be told from outside of the agent's program."""
+    from agenttrace.store import nearby_stores
+
+    others = [os.path.relpath(other) for other in nearby_stores(path) if other.resolve() != path.resolve()]
+    elsewhere = f"\nAnother store is near: {', '.join(others[:5])}; name it with --db." if others else ""
+    return Line("warn", f"{path}: no spans have arrived", f"{HOW_TO_RECORD}.{elsewhere}")
+
+
+def nothing_to_judge(path: Path) -> str:
+    """Returns why a command found no run in a store."""
+    from agenttrace.store import open_store
+
+    with open_store(path) as connection:
+        found = facts(connection)
+    if not found["spans"].n:
+        line = nothing_recorded(path)
+        return f"{line.fact}.\nTo record: {line.advice}"
+    if not found["runs"].n:
+        spans = found["spans"].n
+        return f"{path}: {spans:,} spans, but no run of an agent among them. agenttrace doctor says more."
+    return (
+        f"{path}: none of {found['runs'].n:,} runs is to be judged: {found['open_runs'].n:,} have not ended "
+        "(--include-open judges them too), the others lie outside of --since and --until."
+    )
+
+
+def completeness(found: Mapping[str, Fact]) -> Iterator[Line]:
+    """Returns what the recording lacks, and which verdicts that costs."""
+    for name, look in _GAPS.items():
+        fact = found[name]
+        if fact.n:
+            yield look(fact)
+
+
+def _gap(text: str, advice: str) -> Callable[[Fact], Line]:
+    def look(fact: Fact) -> Line:
+        state: State = "warn" if fact.n > _TOLERATED * fact.total else "note"
+        return Line(state, text.format(n=f"{fact.n:,}", total=f"{fact.total:,}", detail=fact.detail), advice)
+
+    return look
+
+
+def _known(text: str, advice: str) -> Callable[[Fact], Line]:
+    def look(fact: Fact) -> Line:
+        return Line("note", text.format(n=f"{fact.n:,}", total=f"{fact.total:,}", detail=fact.detail), advice)
+
+    return look
+
+
+_CAPTURE = (
+    "switch content on in the instrumentation (for many: OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true); "
+    "without it such calls are not evaluable"
+)
+
+_GAPS: dict[str, Callable[[Fact], Line]] = {
+    "no_model_or_tool": _gap(
+        "{n} of {total} runs hold neither a model call nor a tool call",
+        "their spans follow no convention that agenttrace reads; the scopes below say who wrote them",
+    ),
+    "unmapped": _known(
+        "{n} of {total} spans follow no known convention: {detail}",
+        "nothing to do for spans of web servers and databases; an agent framework among them needs a mapping",
+    ),
+    "no_tool_spans": _gap(
+        "only model calls are instrumented: in {n} of {total} runs the model asks for tools, but no tool has a span",
+        "decorate the tools with @agenttrace.tool, or switch on the tool spans of the framework's instrumentation",
+    ),
+    "no_model_calls": _gap(
+        "{n} of {total} runs with tool calls record no model call: what was offered and requested is unknown",
+        "use agenttrace.model_call, or the instrumentation of the model's client",
+    ),
+    "no_arguments": _gap("{n} of {total} tool calls came without their arguments", _CAPTURE),
+    "no_observations": _gap("{n} of {total} tool calls came without their result", _CAPTURE),
+    "no_messages": _gap("{n} of {total} model calls came without their messages", _CAPTURE),
+    "no_offered_tools": _gap(
+        "{n} of {total} model calls do not say which tools were offered: unknown tools can't be told from known ones",
+        "record tool definitions (agenttrace.model_call(tools=...), or the instrumentation's own switch)",
+    ),
+    "no_usage": _gap(
+        "{n} of {total} model calls report no tokens: they have no cost, and budgets on both can't be judged",
+        "record the usage; streaming clients often have to ask for it (stream_options include_usage)",
+    ),
+    "unpriced": _gap(
+        "{n} of {total} model calls have no price: {detail}",
+        "name your own price file in the configuration: [prices] path",
+    ),
+    "no_session": _gap(
+        "{n} of {total} runs that change something have no session id: a repeat in another run goes unseen",
+        "set session_id (agenttrace.run(session_id=...), gen_ai.conversation.id or session.id)",
+    ),
+    "open_runs": _known(
+        "{n} of {total} runs have not ended yet; they are judged once they end, or 10 minutes after their last span",
+        "a program that ends without agenttrace.shutdown() may lose its last second of spans",
+    ),
+    "unfinished_steps": _known(
+        "{n} of {total} steps have started and never ended",
+        "a killed process leaves them; what they did to the world is unknown",
+    ),
+    "dropped": _gap(
+        "{n} attributes, events and links were dropped by the SDK before they got here",
+        "raise its span limits (OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT, OTEL_SPAN_EVENT_COUNT_LIMIT)",
+    ),
+    "missing_parents": _known(
+        "in {n} of {total} traces a span's parent is missing",
+        "its program may still run, or sample, or send elsewhere",
+    ),
+}

@@ -1,0 +1,1 @@
+"""One script per story or framework; `agenttrace demo` runs `grocery` and `refunds`."""
