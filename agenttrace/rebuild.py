@@ -18,7 +18,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from agenttrace import dialects
+from agenttrace import sql_functions
 from agenttrace.config import Settings, ToolSettings
 from agenttrace.errors import ConfigError
 from agenttrace.prices import ModelUsage, PriceTable
@@ -191,7 +191,7 @@ def _register(con: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> Non
 def _prepare(con: duckdb.DuckDBPyConnection, tools: ToolSettings) -> None:
     """Sets what the SQL files read: macros, the closed lists, the user's rules."""
     con.execute("SET enable_progress_bar = false")
-    dialects.register(con)
+    sql_functions.register(con)
     _run(con, _step_files()["01_macros.sql"])
     for name, value in _variables().items():
         con.execute(f"SET VARIABLE {name} = $value", {"value": value})

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenttrace import dialects
+from agenttrace import dialects, envelopes, sql_functions
 
 CALL = {"type": "tool_call", "id": "k7", "name": "fx", "arguments": {"to": "SEK"}}
 ARGUMENTS = '{"to": "SEK"}'
@@ -170,7 +170,7 @@ def test_messages_may_be_one_message_or_stand_in_an_object() -> None:
     ],
 )
 def test_arguments_lose_the_envelope(given: Any, expected: Any) -> None:
-    assert json.loads(dialects.call_arguments(json.dumps(given))) == expected
+    assert json.loads(envelopes.call_arguments(json.dumps(given))) == expected
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ def test_arguments_lose_the_envelope(given: Any, expected: Any) -> None:
     ],
 )
 def test_results_lose_the_envelope(given: Any, expected: Any, failed: bool | None) -> None:
-    assert json.loads(dialects.result_value(json.dumps(given)) or "") == expected
-    assert dialects.result_failed(json.dumps(given)) is failed
+    assert json.loads(envelopes.result_value(json.dumps(given)) or "") == expected
+    assert envelopes.result_failed(json.dumps(given)) is failed
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_results_lose_the_envelope(given: Any, expected: Any, failed: bool | Non
     ],
 )
 def test_recordings_of_one_call_hold_one_another(inner: Any, outer: Any, same: bool) -> None:
-    assert dialects.same_arguments(json.dumps(inner), json.dumps(outer)) is same
+    assert envelopes.same_arguments(json.dumps(inner), json.dumps(outer)) is same
 
 
 @pytest.mark.parametrize(
@@ -226,14 +226,14 @@ def test_recordings_of_one_call_hold_one_another(inner: Any, outer: Any, same: b
     ],
 )
 def test_flattened_attributes_nest_again(attributes: dict[str, Any], expected: Any) -> None:
-    found = dialects.unflatten(json.dumps(attributes), "m")
+    found = envelopes.unflatten(json.dumps(attributes), "m")
     assert (json.loads(found) if found else None) == expected
 
 
 def test_canonical_arguments_forget_order_and_spelling() -> None:
     one, two = ('{"b": 1.0, "a": [2, {"d": 1, "c": 2}]}', '{"a":[2.0,{"c":2,"d":1}],"b":1}')
-    assert dialects.canonical_arguments(one) == dialects.canonical_arguments(two)
-    assert dialects.canonical_arguments('{"n": 12345678901234567891}') != dialects.canonical_arguments(
+    assert envelopes.canonical_arguments(one) == envelopes.canonical_arguments(two)
+    assert envelopes.canonical_arguments('{"n": 12345678901234567891}') != envelopes.canonical_arguments(
         '{"n": 12345678901234567890}'
     )
 
@@ -280,8 +280,8 @@ _JSON = st.recursive(
 @given(_JSON.map(json.dumps) | st.text(max_size=30))
 def test_no_text_makes_a_function_fail_in_the_database(text: str) -> None:
     con = duckdb.connect()
-    dialects.register(con)
-    dialects.register(con)
+    sql_functions.register(con)
+    sql_functions.register(con)
     names = (
         "json_of_text",
         "messages",
@@ -303,7 +303,7 @@ def test_no_text_makes_a_function_fail_in_the_database(text: str) -> None:
 
 def test_null_gives_null_and_too_deep_is_not_captured() -> None:
     con = duckdb.connect()
-    dialects.register(con)
+    sql_functions.register(con)
     deep = '[{"role": "user", "parts": [{"type": "x", "y": ' + "[" * 990 + "]" * 990 + "}]}]"
     found = con.execute(
         "SELECT messages(NULL), unflatten(NULL, 'a'), same_arguments('{}', NULL), messages(?)", [deep]

@@ -441,3 +441,18 @@ def test_any_spans_become_one_row_each_in_any_order(
     shuffler.shuffle(rows)
     shuffler.shuffle(logs)
     assert _rebuilt_tables(rows, logs, threads=4) == (steps, trajectories)
+
+
+def test_a_row_whose_json_is_broken_stops_nothing() -> None:
+    con = open_memory()
+    good, broken = (make_row(letter * 32, number * 16, None, "span", {}, START_NS) for letter, number in ("a1", "b2"))
+    insert(con, [good, broken._replace(attributes='{"gen_ai.', events="?", resource_attributes="")], [])
+    assert rebuild(con) == 2
+    assert con.execute("SELECT trace_id FROM steps ORDER BY 1").fetchall() == [("a" * 32,), ("b" * 32,)]
+
+
+def test_defaults_do_not_undo_the_settings_that_built_the_steps() -> None:
+    con = open_memory()
+    insert(con, [make_row("a" * 32, "1" * 16, None, "span", {}, START_NS)], [])
+    own = Settings(tools=ToolSettings(mutating=["post_*"]))
+    assert (rebuild(con, settings=own), rebuild(con), rebuild(con, settings=own)) == (1, 0, 0)

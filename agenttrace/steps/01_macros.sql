@@ -1,4 +1,4 @@
--- Small readers of JSON values. Message dialects and envelopes are Python's (agenttrace/dialects.py), callable from here.
+-- Small readers of JSON values. Message dialects and envelopes are Python's (agenttrace/sql_functions.py), callable from here.
 
 -- A JSON string as its text, any other JSON value as JSON text.
 CREATE OR REPLACE TEMP MACRO text_of(j) AS j ->> '$';

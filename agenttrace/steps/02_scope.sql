@@ -1,6 +1,11 @@
 -- The spans and log records of the traces in `scope`, and the empty table that the conventions fill.
+-- Every writer of ours writes strict JSON; a row that another program inserted must not stop the rest.
 CREATE OR REPLACE TEMP TABLE span_in AS
-    SELECT * FROM spans SEMI JOIN scope USING (trace_id);
+    SELECT * REPLACE (
+        CASE WHEN json_valid(attributes) THEN attributes ELSE '{}' END AS attributes,
+        CASE WHEN json_valid(events) THEN events ELSE '[]' END AS events,
+        CASE WHEN json_valid(resource_attributes) THEN resource_attributes ELSE '{}' END AS resource_attributes)
+    FROM spans SEMI JOIN scope USING (trace_id);
 
 CREATE OR REPLACE TEMP TABLE log_in AS
     SELECT * FROM log_records SEMI JOIN scope USING (trace_id);
