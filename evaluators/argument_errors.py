@@ -34,6 +34,7 @@ SCHEMA = pa.schema(
 _MAX_CHECKS = 5_000
 _MAX_SCHEMA_BYTES = 100_000
 _MAX_DEPTH = 40
+_MAX_NESTED_CHECKS = 100
 _SHOWN_ERRORS = 3
 _SHOWN_CHARACTERS = 40
 
@@ -82,7 +83,7 @@ def check(schema: str, arguments: str) -> ArgumentError | None:
     if not isinstance(value, dict):
         return None
     try:
-        _checks.left = _MAX_CHECKS
+        _checks.left, _checks.depth = _MAX_CHECKS, 0
         errors = sorted(validator.iter_errors(value), key=_place)  # pyright: ignore[reportUnknownMemberType]
     except (_TooMuchError, RecursionError, Unresolvable, UnknownType, TypeError, ValueError, AttributeError):
         return None
@@ -118,9 +119,10 @@ class _TooMuchError(Exception):
 
 
 class _Checks:
-    """Checks left for the call at hand."""
+    """Checks left for the call at hand, and how deep they stand in each other."""
 
     left = 0
+    depth = 0
 
 
 _checks = _Checks()
@@ -129,9 +131,15 @@ _checks = _Checks()
 def _limited(keyword: Callable[..., Iterator[ValidationError] | None]) -> Callable[..., Iterator[ValidationError]]:
     def check_keyword(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
         _checks.left -= 1
-        if _checks.left < 0:
-            raise _TooMuchError
-        yield from keyword(validator, value, instance, schema) or ()
+        _checks.depth += 1
+        try:
+            # A schema that refers to itself must end here: the registry below, in Rust, panics where Python recurses
+            # too deep.
+            if _checks.left < 0 or _checks.depth > _MAX_NESTED_CHECKS:
+                raise _TooMuchError
+            yield from keyword(validator, value, instance, schema) or ()
+        finally:
+            _checks.depth -= 1
 
     return check_keyword
 

@@ -1,7 +1,6 @@
 """What counts as a claim and what does not: `agenttrace.evaluators.claims`, over texts that agents really write."""
 
 import json
-import time
 from collections.abc import Iterable
 
 import pytest
@@ -180,6 +179,7 @@ def test_a_claim_is_found(text: str, tool: str) -> None:
         "Yes, it is in: PO-2267.",
         "",
         "...",
+        "Had I placed the order, it would be here.",
     ],
 )
 def test_no_claim_is_found(text: str) -> None:
@@ -221,6 +221,12 @@ def test_a_tool_with_an_everyday_name_needs_a_mark() -> None:
     assert counted("I used search to find it.", tools) == []
     assert counted("I used the search tool.", tools) == ["search"]
     assert counted("I ran `search` twice.", tools) == ["search"]
+
+
+def test_a_common_verb_that_is_the_whole_name_says_less_than_verb_and_object() -> None:
+    assert [claim.form for claim in found("I added two examples.", ["add"])] == ["verb"]
+    assert [claim.form for claim in found("I refunded 40.5.", ["refund"])] == ["effect"]
+    assert counted("I updated my plan.", ["update"]) == []
 
 
 def test_made_up_results_are_found() -> None:
@@ -317,8 +323,7 @@ def test_any_text_is_read(text: str) -> None:
         "'",
     ],
 )
-def test_a_hostile_text_is_read_in_bounded_time(unit: str) -> None:
-    text = unit * (200_000 // len(unit))
-    start = time.perf_counter()
-    found(text, any_name=True)
-    assert time.perf_counter() - start < 5
+def test_a_hostile_text_hides_nothing_before_it(unit: str) -> None:
+    # Quadratic reading of 200,000 characters would take minutes.
+    text = "I called issue_refund.\n\n" + unit * (200_000 // len(unit))
+    assert "issue_refund" in [claim.tool_name for claim in found(text, any_name=True)]

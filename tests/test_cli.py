@@ -367,8 +367,16 @@ def test_evaluation_as_json_has_the_promised_shape(cli: Callable[..., Answer], i
 
 def test_only_chosen_evaluators_run(cli: Callable[..., Answer], imported: Callable[..., Path]):
     db = imported(TWICE)
-    assert cli("evaluate", "--only", "budget_overruns", "--db", db).code == PASSED
+    assert cli("evaluate", "--only", "cost_percentiles", "--db", db).code == PASSED
     assert "did you mean 'budget_overruns'" in cli("evaluate", "--only", "budget_overrun", "--db", db).err
+
+
+def test_a_run_without_a_budget_has_not_passed_one(cli: Callable[..., Answer], imported: Callable[..., Path]):
+    answer = cli("evaluate", "--only", "budget_overruns", "--format", "json", "--db", imported(ONCE))
+    found = json.loads(answer.out)
+    rate = next(row for row in found["measurements"] if row["metric"] == "budget_overrun_rate")
+    assert (answer.code, found["passed"]) == (IMPOSSIBLE, None)
+    assert (rate["value"], rate["n"], rate["n_not_evaluable"]) == (None, 0, 1)
 
 
 def test_configuration_sets_budgets(cli: Callable[..., Answer], imported: Callable[..., Path]):
@@ -457,6 +465,7 @@ def test_collector_receives_until_it_is_told_to_stop(cli: Callable[..., Answer],
     line = process.stdout.readline()
     url = re.search(r"http://127\.0\.0\.1:\d+", line)
     assert url is not None, line
+    assert "grpc://127.0.0.1:" in process.stdout.readline()
     headers = {"Content-Type": "application/json", "Authorization": "Bearer secret"}
     post = urllib.request.Request(f"{url[0]}/v1/traces", json.dumps(ONCE).encode(), headers)
     with urllib.request.urlopen(post, timeout=PATIENCE_S) as response:
