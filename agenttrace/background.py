@@ -9,6 +9,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -95,13 +96,16 @@ class Background(Generic[Job]):
                 entry = jobs.get(timeout=self._idle_s)
             except Empty:
                 if self._idle is not None:
-                    self._idle()
+                    with suppress(BaseException):
+                        self._idle()
                 continue
             if entry is None:
                 return
             job, done = entry
             try:
-                self._handle(job)
+                # Whoever handles a job tells of its faults; the thread lives on for the next one.
+                with suppress(BaseException):
+                    self._handle(job)
             finally:
                 done.release()
 

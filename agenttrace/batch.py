@@ -34,8 +34,8 @@ _INTERVAL_SHARE = 0.9
 class FlushResult(NamedTuple):
     """What became of the spans of this process since `configure`.
 
-    `waiting` counts what is not in the store yet: spans of this process that still queue, and rows in the spool,
-    whoever wrote them.
+    `waiting` counts what is not in the store yet: spans of this process that queue or are on their way, and rows in the
+    spool, whoever wrote them.
     """
 
     written: int
@@ -68,6 +68,8 @@ class SpanBatcher(SpanProcessor):
         # At exit, what is left of the time that all exporters have together.
         self.deadline = float("inf")
         self._is_shutdown = False
+        # After a shutdown another one may do the work, and a provider never lets go of a processor.
+        self.is_replaced = False
         self.span_exporter: SpanExporter | None = None
         self.forget()
         _all.add(self)
@@ -77,7 +79,8 @@ class SpanBatcher(SpanProcessor):
         if span.context is None or not span.context.trace_flags.sampled:
             return
         if self._is_shutdown or len(self._spans) >= self._capacity:
-            self._drop(1)
+            if not self.is_replaced:
+                self._drop(1)
             return
         self._spans.append(span)
         if not self._has_thread:
@@ -113,10 +116,11 @@ class SpanBatcher(SpanProcessor):
 
     def result(self) -> FlushResult:
         """Counts what became of the spans so far."""
+        waiting = len(self._spans) + self._in_flight
         if isinstance(self.span_exporter, DuckDBSpanExporter):
             own = self.span_exporter
-            return FlushResult(own.written, own.waiting + len(self._spans), own.dropped + self._dropped)
-        return FlushResult(self._written, len(self._spans), self._dropped)
+            return FlushResult(own.written, own.waiting + waiting, own.dropped + self._dropped)
+        return FlushResult(self._written, waiting, self._dropped)
 
     def exporter(self) -> SpanExporter:
         """Returns this process's exporter."""
@@ -127,12 +131,14 @@ class SpanBatcher(SpanProcessor):
     def forget(self) -> None:
         """Begins anew, as in a forked child: spans that ended before the fork are the parent's to export."""
         self._spans: deque[ReadableSpan] = deque()
-        self._counting = threading.Lock()
+        # A signal handler may end a span while this is held.
+        self._counting = threading.RLock()
         self._written = 0
         self._dropped = 0
         self._has_thread = False
         self._is_woken = False
         self._is_exporting = False
+        self._in_flight = 0
         if not isinstance(self.span_exporter, DuckDBSpanExporter):
             self.span_exporter = None
 
@@ -141,13 +147,19 @@ class SpanBatcher(SpanProcessor):
         self._is_exporting = True
         try:
             with suppress_instrumentation():
-                while spans := self._take():
+                # What has ended by now, and no more: other threads may trace faster than this one exports.
+                left = len(self._spans)
+                while left > 0 and (spans := self._take(left)):
+                    left -= len(spans)
+                    self._in_flight = len(spans)
                     self._export(spans)
+                    self._in_flight = 0
         finally:
             self._is_exporting = False
+            self._in_flight = 0
 
-    def _take(self) -> list[ReadableSpan]:
-        size = _OWN_BATCH if isinstance(self.span_exporter, DuckDBSpanExporter) else _FOREIGN_BATCH
+    def _take(self, most: int) -> list[ReadableSpan]:
+        size = min(most, _OWN_BATCH if isinstance(self.span_exporter, DuckDBSpanExporter) else _FOREIGN_BATCH)
         taken: list[ReadableSpan] = []
         try:
             while len(taken) < size:
@@ -159,9 +171,10 @@ class SpanBatcher(SpanProcessor):
     def _export(self, spans: list[ReadableSpan]) -> None:
         try:
             result = self.exporter().export(spans)
-        except Exception as err:
+        except BaseException as err:
+            self._drop(len(spans))
             report("export spans", err)
-            result = SpanExportResult.FAILURE
+            return
         if isinstance(self.span_exporter, DuckDBSpanExporter):
             return  # It counts for itself.
         if result is SpanExportResult.SUCCESS:

@@ -6,6 +6,7 @@ of `inspect.Signature.bind`.
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -36,7 +37,7 @@ def make_binding(function: Callable[..., Any], *, has_receiver: bool = False) ->
         inner = make_binding(function.func, has_receiver=has_receiver)
         return inner._replace(bind=_after(function.args, function.keywords, inner.bind))
     try:
-        parameters = list(inspect.signature(function).parameters.values())
+        parameters = list(_signature(function).parameters.values())
     except (TypeError, ValueError):
         return Binding(_bind_without_names, (), True)
     positional = [each.name for each in parameters if each.kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD]
@@ -44,6 +45,15 @@ def make_binding(function: Callable[..., Any], *, has_receiver: bool = False) ->
     names = tuple(each.name for each in parameters if each.name != receiver)
     takes_any_name = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
     return Binding(_with_fallback(_generate(parameters, receiver), positional, receiver), names, takes_any_name)
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    """From Python 3.14 on, annotations are evaluated unless told not to, and may name what is not there yet."""
+    if sys.version_info >= (3, 14):
+        from annotationlib import Format
+
+        return inspect.signature(function, annotation_format=Format.FORWARDREF)
+    return inspect.signature(function)
 
 
 def _generate(parameters: list[inspect.Parameter], receiver: str | None) -> Callable[..., Arguments]:

@@ -1,18 +1,21 @@
 """The keyed hash that stands in for arguments which were hidden or cut, so that different ones stay different."""
 
+import hashlib
 import hmac
 import unicodedata
 from collections.abc import Mapping
 from itertools import islice
-from typing import Final
+from typing import Final, cast
 
 import orjson
 
 from agenttrace.redact import hash_key
-from agenttrace.values import Items, Label, Opened, Pairs, open_value
+from agenttrace.values import MAX_BYTES, Items, Label, Opened, Pairs, open_value
 
 _MAX_PARTS: Final = 50_000
 _MAX_DEPTH: Final = 60
+# Characters of a text up to which composition and outer white space are made equal.
+_LONG: Final = 1 << 20
 
 
 class _TooLargeError(Exception):
@@ -52,6 +55,11 @@ class _Canonical:
         if self._parts > _MAX_PARTS or not depth:
             raise _TooLargeError
         opened = open_value(value)
+        if type(opened) is str and len(opened) >= MAX_BYTES and issubclass(type(value), (bytes, bytearray, memoryview)):
+            # Opened, it shows its beginning alone, and two of one size may differ behind it.
+            return _digest(memoryview(cast("bytes", value)))
+        if isinstance(opened, (Pairs, Items)) and self._parts + opened.length > _MAX_PARTS:
+            raise _TooLargeError
         if isinstance(opened, Pairs):
             pairs = [(self.text(key, 3), self.text(part, depth - 1)) for key, part in islice(opened.pairs, _MAX_PARTS)]
             return "{" + ",".join(f"{key}:{part}" for key, part in sorted(pairs)) + "}"
@@ -61,7 +69,14 @@ class _Canonical:
         return _scalar(opened)
 
 
+def _digest(data: memoryview) -> str:
+    """Stands for what is too long to be compared but byte by byte."""
+    return hashlib.sha256(data if data.contiguous else data.tobytes()).hexdigest()
+
+
 def _scalar(value: Opened) -> str:
+    if isinstance(value, str) and len(value) > _LONG:
+        return _digest(memoryview(value.encode("utf-8", "surrogatepass")))
     if isinstance(value, str):
         text = str.__str__(value) if isinstance(value, Label) else unicodedata.normalize("NFC", value.strip())
         try:

@@ -27,7 +27,7 @@ class Chunks:
         self._left_out = 0
         self._redacted = False
 
-    @guarded("record a chunk")
+    @guarded("record a chunk", against=BaseException)
     def add(self, chunk: object) -> None:
         """Takes one chunk; beyond the limit it is only counted."""
         if not self.count:

@@ -282,6 +282,8 @@ def evaluate(
     from agenttrace.completeness import nothing_to_judge
     from agenttrace.evaluators.run import evaluate as judge
 
+    if since is not None and until is not None and since >= until:
+        raise UsageError(f"evaluate: --since {since.isoformat()} is not before --until {until.isoformat()}.")
     path, settings = _ready(db, config)
     evaluation = judge(
         path,
@@ -415,8 +417,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _usage_error(error: Exception, arguments: list[str]) -> str:
     format_message: Any = getattr(error, "format_message", error.__str__)
-    command = arguments[0] if arguments and not arguments[0].startswith("-") else ""
-    return f"{format_message()}\nSee: agenttrace {command} --help".replace("  ", " ")
+    # What pydantic puts before its own texts says nothing to a reader.
+    message = str(format_message()).replace(": Value error, ", ": ")
+    first = arguments[0] if arguments else ""
+    if first.partition("=")[0] in ("--db", "--config"):
+        return f"{first} stands after the command, as in: agenttrace list {first} FILE"
+    known = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
+    return f"{message}\nSee: agenttrace {first} --help" if first in known else f"{message}\nSee: agenttrace --help"
 
 
 def _failed(message: str, debug: bool) -> int:

@@ -63,10 +63,11 @@ def nothing_to_judge(path: Path) -> str:
     if not found["runs"].n:
         spans = found["spans"].n
         return f"{path}: {spans:,} spans, but no run of an agent among them. agenttrace doctor says more."
-    return (
-        f"{path}: none of {found['runs'].n:,} runs is to be judged: {found['open_runs'].n:,} have not ended "
-        "(--include-open judges them too), the others lie outside of --since and --until."
-    )
+    runs, unended = found["runs"].n, found["open_runs"].n
+    reasons = [f"{unended:,} have not ended (--include-open judges them too)"] if unended else []
+    if unended < runs:
+        reasons.append(f"{'the others' if unended else 'all'} lie outside of --since and --until")
+    return f"{path}: none of {runs:,} runs is to be judged: {', '.join(reasons)}."
 
 
 def completeness(found: Mapping[str, Fact]) -> Iterator[Line]:

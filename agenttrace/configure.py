@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from re import Pattern
 from typing import Any, Literal, NamedTuple
@@ -37,6 +38,7 @@ class _Destination(NamedTuple):
 
 
 _batchers: dict[_Destination, SpanBatcher] = {}
+_retired: dict[_Destination, SpanBatcher] = {}
 _changing = threading.RLock()
 
 
@@ -78,7 +80,9 @@ def configure(
         if provider is not None:
             _attach(provider, _Destination(kind, address, id(provider)), spans, flush_interval)
     if threads:
-        _instrument_threads()
+        from agenttrace.threads import instrument_threads
+
+        instrument_threads()
     lifecycle.install(_finish, _save)
 
 
@@ -95,6 +99,7 @@ def shutdown() -> FlushResult:
     """Flushes, and ends the recording that `configure` began; `configure` may begin it anew."""
     result = _each(lambda batcher, _left_s: batcher.shutdown(), _EXIT_S)
     with _changing:
+        _retired.update(_batchers)
         _batchers.clear()
     return result
 
@@ -113,11 +118,13 @@ def _target(target: str | Path | None) -> tuple[str, str]:
     text = str(target) if target is not None else ""
     if "://" not in text:
         return "store", os.path.realpath(default_db(target))
-    url = urlsplit(text)
-    if url.scheme in ("http", "https") and url.hostname:
-        return "http", text if url.path.strip("/") else f"{text.rstrip('/')}/v1/traces"
-    if url.scheme == "grpc" and url.hostname:
-        return "grpc", f"{url.hostname}:{url.port or 4317}"
+    with suppress(ValueError):  # A port that is no number, half an IPv6 address.
+        url = urlsplit(text)
+        port = url.port
+        if url.scheme in ("http", "https") and url.hostname:
+            return "http", text if url.path.strip("/") else f"{text.rstrip('/')}/v1/traces"
+        if url.scheme == "grpc" and url.hostname:
+            return "grpc", f"{url.hostname}:{port or 4317}"
     raise ConfigError(f"configure: target is {text!r}; expected a path, http://host:4318 or grpc://host:4317.")
 
 
@@ -159,6 +166,8 @@ def _attach(provider: Any, destination: _Destination, spans: Literal["all", "age
     if destination.kind == "store":
         # Start records and outcomes look for it before the first span ends.
         batcher.exporter()
+    if destination in _retired:
+        _retired.pop(destination).is_replaced = True
     provider.add_span_processor(batcher)
     _batchers[destination] = batcher
     _warn_of_gaps(provider)
@@ -186,17 +195,6 @@ def _warn_of_gaps(provider: Any) -> None:
     length = getattr(limits, "max_span_attribute_length", None)
     if length is not None:
         warn_once("length", "Span limits cut attributes at %d characters; verdicts need them whole.", length)
-
-
-@guarded("hand context to threads")
-def _instrument_threads() -> None:
-    from opentelemetry.instrumentation.threading import (  # pyright: ignore[reportMissingTypeStubs]
-        ThreadingInstrumentor,
-    )
-
-    instrumentor = ThreadingInstrumentor()
-    if not instrumentor.is_instrumented_by_opentelemetry:
-        instrumentor.instrument()
 
 
 def _finish() -> None:

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from agenttrace.guard import report
+from agenttrace.guard import is_programs_own, report
 from agenttrace.redact import HIDDEN, Redaction, Redactor, may_hold_secrets, redact_defaults
-from agenttrace.values import Items, Label, Opened, Pairs, open_value
+from agenttrace.values import Items, Label, Opened, Pairs, open_value, type_name
 
 LIMIT_BYTES: Final = 64 << 10
 """Size limit of one call's arguments or result."""
@@ -25,6 +25,8 @@ _MAX_PARTS: Final = 20_000
 _MAX_INT_DIGITS: Final = 4000
 # Characters looked at beyond a cut, so that a secret which the cut would halve is still recognised.
 _OVERLAP: Final = 4096
+# Encoding a text to count its bytes takes time; beyond this length they are estimated.
+_MAX_COUNTED: Final = 1 << 20
 
 
 _MAX_FLAT: Final = 64
@@ -65,8 +67,10 @@ def encode(value: object, *, limit_bytes: int = LIMIT_BYTES, redact: Redactor | 
             text = data.decode()
             if original_bytes <= limit_bytes and (redact is None or _is_clean(text, redact)):
                 return Encoded(text, original_bytes, cut=False, redacted=False)
-    except (TypeError, ValueError, RuntimeError, RecursionError):
-        pass  # a lone surrogate, a big integer, a dict that another thread is changing: the walker copes
+    except (TypeError, ValueError, RuntimeError, RecursionError) as error:
+        # A lone surrogate, a big integer, a dict that another thread is changing: the walker copes.
+        if is_programs_own(error):
+            raise
     try:
         return _encode_carefully(value, original_bytes, limit_bytes, redact)
     except Exception as error:
@@ -84,12 +88,14 @@ def encode_flat(value: object, redact: Redactor | None) -> str | None:
     flat: dict[object, object] = value  # pyright: ignore[reportUnknownVariableType]
     if len(flat) > _MAX_FLAT:
         return None
-    for part in flat.values():
-        if type(part) not in _FLAT:
-            return None
     try:
+        for part in flat.values():
+            if type(part) not in _FLAT:
+                return None
         text = orjson.dumps(flat).decode()
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError, MemoryError) as error:
+        if is_programs_own(error):
+            raise
         return None
     # A number that JSON cannot say has become null. Four bytes a character are the most that UTF-8 needs.
     if len(text) * 4 > LIMIT_BYTES or ("null" in text and _room_after(flat, _MAX_PARTS, 1) < 0):
@@ -174,6 +180,11 @@ def _encode_carefully(value: object, original_bytes: int | None, limit: int, red
     return Encoded('"[cut]"', original_bytes or 0, cut=True, redacted=redacted)
 
 
+def _more_bytes(sample: str, *, of: int) -> int:
+    """Returns how many bytes UTF-8 needs beyond one a character for a text of a length, as its sample does."""
+    return (len(sample.encode("utf-8", "surrogatepass")) - len(sample)) * of // len(sample)
+
+
 class _Walk:
     """One pass over a value within a room; counts the size that the whole would have."""
 
@@ -199,7 +210,7 @@ class _Walk:
         room = self._room.text
         window = text if len(text) <= room + _OVERLAP else text[: room + _OVERLAP]
         if not window.isascii():
-            self.size += len(text.encode("utf-8", "surrogatepass")) - len(text)
+            self.size += _more_bytes(text if len(text) <= _MAX_COUNTED else window, of=len(text))
             window = window.encode("utf-8", "backslashreplace").decode()
         shown = window if self._redact is None else self._redact(window)
         self.redacted |= shown != window
@@ -239,11 +250,11 @@ class _Walk:
         self._path.add(id(value))
         try:
             return self._dict(opened, depth) if isinstance(opened, Pairs) else self._list(opened, depth)
-        except (KeyboardInterrupt, SystemExit):
-            raise
         except BaseException as error:  # its iteration is a user's code, or another thread is changing it
+            if is_programs_own(error):
+                raise
             self.cut = True
-            return f"<unreadable: {type(error).__qualname__}>"
+            return f"<unreadable: {type_name(type(error))}>"
         finally:
             self._path.discard(id(value))
 

@@ -20,8 +20,8 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import Span
 
 from agenttrace.background import Background
-from agenttrace.errors import AgentTraceError, SpoolFullError
-from agenttrace.guard import guarded, report, warn_once
+from agenttrace.errors import AgentTraceError, SpoolError, SpoolFullError
+from agenttrace.guard import guarded, is_programs_own, report, warn_once
 from agenttrace.redact import set_key_folder
 from agenttrace.sdk_spans import sdk_span_row, sdk_span_values
 from agenttrace.semconv import SCOPE_NAME
@@ -81,7 +81,7 @@ class DuckDBSpanExporter(SpanExporter):
 
     def reset(self) -> None:
         """Begins to count anew, as in a forked child: what the parent wrote is the parent's to report."""
-        self._counting = threading.Lock()
+        self._counting = threading.RLock()
         self.written = 0
         self.dropped = 0
         self.starts_missed = 0
@@ -103,11 +103,9 @@ class DuckDBSpanExporter(SpanExporter):
         rows = self._rows(kept)
         if not rows:
             return SpanExportResult.SUCCESS if not kept else SpanExportResult.FAILURE
-        if not self._write("spans", rows):
-            self._count(dropped=len(rows))
-            return SpanExportResult.FAILURE
-        self._count(written=len(rows))
-        return SpanExportResult.SUCCESS
+        written = self._write("spans", rows)
+        self._count(written=written, dropped=len(rows) - written)
+        return SpanExportResult.SUCCESS if written == len(rows) else SpanExportResult.FAILURE
 
     def write_started(self, span: Span) -> bool:
         """Writes a span that has only begun, before what it stands for happens; False after 50 ms without success."""
@@ -123,7 +121,7 @@ class DuckDBSpanExporter(SpanExporter):
 
     def write_outcome(self, row: OutcomeRow) -> bool:
         """Writes a verdict on a run; False where that failed."""
-        return not self.is_shutdown and self._write("outcomes", [row])
+        return not self.is_shutdown and self._write("outcomes", [row]) == 1
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         """Moves segments into the store where nobody else holds it; spans are on disk since `export`."""
@@ -142,7 +140,9 @@ class DuckDBSpanExporter(SpanExporter):
     def _rows(self, spans: Sequence[ReadableSpan]) -> list[tuple[Any, ...]]:
         try:
             rows = [sdk_span_values(span) for span in spans]
-        except Exception:
+        except BaseException as err:
+            if is_programs_own(err):
+                raise
             # One span that cannot be converted must not take the others with it.
             rows = [row for row in map(_guarded_row, spans) if row is not None]
             self._count(dropped=len(spans) - len(rows))
@@ -150,7 +150,8 @@ class DuckDBSpanExporter(SpanExporter):
             warn_once("span limits", "Span limits cut attributes; verdicts need them whole. Raise the SpanLimits.")
         return rows
 
-    def _write(self, kind: str, rows: Sequence[tuple[Any, ...]]) -> bool:
+    def _write(self, kind: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Writes rows and returns how many; those that cannot be stored are looked for, and the others kept."""
         try:
             try:
                 self._spool.write(kind, rows)
@@ -161,13 +162,18 @@ class DuckDBSpanExporter(SpanExporter):
                 self._compact(_COMPACT_BUDGET_S)
                 self._spool.write(kind, rows)
         except Exception as err:
+            if is_programs_own(err):
+                raise
+            middle = len(rows) // 2
+            if middle and isinstance(err, SpoolError) and not isinstance(err, SpoolFullError):
+                return self._write(kind, rows[:middle]) + self._write(kind, rows[middle:])
             cause = f"{self.db} {type(err).__name__} {getattr(err, 'errno', '')}"
             warn_once(cause, "%s: %s were not recorded: %s", self.db, kind, _reason(err))
-            return False
-        return True
+            return 0
+        return len(rows)
 
     def _store_start(self, start: "_Start") -> None:
-        start.is_stored = bool(start.rows) and self._write("spans", start.rows)
+        start.is_stored = bool(start.rows) and self._write("spans", start.rows) == len(start.rows)
 
     def _compact(self, budget_s: float) -> None:
         from agenttrace.store import compact_store
@@ -246,7 +252,7 @@ def record_start(span: Span) -> None:
             exporter.write_started(span)
 
 
-@guarded("record an outcome")
+@guarded("record an outcome", against=BaseException)
 def record_outcome(row: OutcomeRow) -> bool:
     """Writes a verdict into the store that this process records to; False where there is none, or it failed.
 
@@ -299,7 +305,7 @@ def _look_behind(holder: object, found: list[DuckDBSpanExporter], depth: int) ->
 def _guarded_row(span: ReadableSpan) -> tuple[Any, ...] | None:
     try:
         return sdk_span_values(span)
-    except Exception as err:
+    except BaseException as err:
         report("convert a span", err)
         return None
 

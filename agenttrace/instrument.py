@@ -161,10 +161,12 @@ def _wrap(function: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
     if not (inspect.isroutine(body) or hasattr(body, "__code__")):
         body = type(body).__call__
     wrapper: Any
-    if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
-        wrapper = IterationFunction(function, body, kind)
-    elif inspect.iscoroutinefunction(body):
+    # A generator under `types.coroutine` is awaited.
+    is_awaited = getattr(getattr(body, "__code__", None), "co_flags", 0) & inspect.CO_ITERABLE_COROUTINE
+    if is_awaited or inspect.iscoroutinefunction(body):
         wrapper = _wrap_coroutine(function, kind)
+    elif inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
+        wrapper = IterationFunction(function, body, kind)
     else:
         wrapper = _wrap_function(function, kind)
     if inspect.isroutine(function):

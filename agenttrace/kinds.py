@@ -11,7 +11,6 @@ from agenttrace.binding import Arguments, Binding
 from agenttrace.canonical import arguments_hash, keyed_hash
 from agenttrace.chunks import Chunks
 from agenttrace.encode import Encoded, clean_text, encode, encode_flat
-from agenttrace.guard import report
 from agenttrace.recording import Attributes, Recording, inherited_attributes, open_run, record_start, start
 from agenttrace.redact import HIDDEN, Redaction
 from agenttrace.responses import Response, read_response, response_attributes
@@ -37,8 +36,8 @@ class Kind(ABC):
         if recording is not None and recording.is_recording:
             try:
                 recording.span.set_attributes(self.describe(args, kwargs, recording.redact))
-            except Exception as error:
-                report("record arguments", error)
+            except BaseException as error:
+                recording.report("record arguments", error)
         return recording
 
     def chunks(self, recording: Recording | None) -> Chunks | None:
@@ -52,8 +51,8 @@ class Kind(ABC):
         if recording.is_recording and self.records_result:
             try:
                 recording.attributes.update(self.observe(result, recording.redact))
-            except Exception as error:
-                report("record a result", error)
+            except BaseException as error:
+                recording.report("record a result", error)
         recording.end()
 
     def finish_iteration(self, recording: Recording, chunks: Chunks | None, error: BaseException | None) -> None:
@@ -61,8 +60,8 @@ class Kind(ABC):
         if chunks is not None:
             try:
                 recording.attributes.update(self.observe_chunks(chunks, recording.redact))
-            except Exception as fault:
-                report("record chunks", fault)
+            except BaseException as fault:
+                recording.report("record chunks", fault)
         if error is None:
             recording.end()
         else:
@@ -129,8 +128,8 @@ class Tool(Kind):
                     attributes.update(self.describe(args, kwargs, recording.redact))
                 else:
                     attributes[TOOL_ARGUMENTS] = text
-            except Exception as error:
-                report("record arguments", error)
+            except BaseException as error:
+                recording.report("record arguments", error)
         return recording
 
     def finish(self, recording: Recording, result: object) -> None:

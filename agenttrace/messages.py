@@ -91,18 +91,20 @@ def to_message(message: Any, role: str = "user") -> Part:
     if not isinstance(message, dict):
         return {"role": role, "parts": _parts(message)}
     item = cast("Part", message)
-    said_by = item.get("role") or _ROLES.get(item.get("type", ""), role)
+    kind = str(item.get("type"))
+    said_by = item.get("role") or _ROLES.get(kind, role)
     if isinstance(item.get("parts"), list):
         return {"role": said_by, "parts": [_part(each) for each in item["parts"]]}
-    if item.get("type") in _PARTS and "role" not in item:
+    if kind in _PARTS and "role" not in item:
         return {"role": said_by, "parts": [_part(item)]}
     if said_by in ("tool", "function") and not _holds_results(item.get("content")):
         answer = {"type": "tool_call_response", "id": item.get("tool_call_id"), "response": item.get("content")}
         return {"role": "tool", "parts": [_named(answer, item.get("name"))]}
     if not _MESSAGE_KEYS.intersection(item):
         return {"role": said_by, "parts": [_part(item)] if "text" in item else [_text(item)]}
-    calls = [_tool_call(call) for call in item.get("tool_calls") or ()]
-    return {"role": said_by, "parts": _parts(item.get("content")) + calls}
+    calls = item.get("tool_calls")
+    requested = [_tool_call(call) for call in cast("list[Any]", calls)] if isinstance(calls, list) else []
+    return {"role": said_by, "parts": _parts(item.get("content")) + requested}
 
 
 _MESSAGE_KEYS: Final = frozenset({"role", "content", "tool_calls"})

@@ -36,7 +36,7 @@ def outcome(
     """
     try:
         _record_outcome(passed, score, detail, source, (task_id, trial, trajectory_id))
-    except Exception as error:
+    except BaseException as error:
         report("record an outcome", error)
 
 

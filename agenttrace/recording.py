@@ -4,7 +4,7 @@ import sys
 import traceback
 from collections.abc import Mapping
 from contextvars import ContextVar, Token
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from opentelemetry import baggage, context, trace
 from opentelemetry.context import Context
@@ -21,8 +21,9 @@ from opentelemetry.util.types import AttributeValue
 
 from agenttrace import semconv
 from agenttrace.encode import clean_text
-from agenttrace.guard import guarded, report
+from agenttrace.guard import guarded, is_programs_own, report, traceback_of
 from agenttrace.redact import current_redaction
+from agenttrace.values import type_name
 
 Attributes = dict[str, AttributeValue]
 
@@ -37,6 +38,7 @@ _BAGGAGE: Final = {
 }
 _ERROR_BYTES: Final = 8 << 10
 _FRAMES: Final = -30
+_MAX_LINKED: Final = 200
 INTERNAL: Final = SpanKind.INTERNAL
 
 
@@ -107,6 +109,13 @@ class Recording:
         if attributes and self.is_recording:
             self.span.set_attributes(attributes)
 
+    def report(self, doing: str, error: BaseException) -> None:
+        """Reports a fault of ours; what is the program's own ends the span on its way out."""
+        if is_programs_own(error):
+            self.fail(error)
+            raise error
+        report(doing, error)
+
     def end(self) -> None:
         """Ends the span of a call that returned."""
         try:
@@ -122,16 +131,20 @@ class Recording:
             self._describe(error)
         self.end()
 
-    @guarded("record an exception")
+    @guarded("record an exception", against=BaseException)
     def _describe(self, error: BaseException) -> None:
-        names = [_qualified(kind) for kind in type(error).__mro__]
+        names = [type_name(kind) for kind in _bases_of(type(error))]
         self.attributes |= _error_attributes(names)
-        message = clean_text(_message(error), limit_bytes=_ERROR_BYTES, redact=self.redact)
-        lines = "".join(traceback.format_exception(error, limit=_FRAMES))[-2 * _ERROR_BYTES :]
+        said = _message(error)
+        message = clean_text(said, limit_bytes=_ERROR_BYTES, redact=self.redact)
+        # A secret that the cut would halve must still be recognised, so the lines are cut after redaction.
+        lines = _stack(error, f"{names[0]}: {said}\n")[-4 * _ERROR_BYTES :]
         described = {
             "exception.type": names[0],
             "exception.message": message,
-            "exception.stacktrace": clean_text(lines, redact=self.redact),
+            "exception.stacktrace": clean_text(lines, limit_bytes=16 * _ERROR_BYTES, redact=self.redact)[
+                -2 * _ERROR_BYTES :
+            ],
         }
         self.span.add_event("exception", described)
         self.span.set_status(Status(StatusCode.ERROR, message or names[0]))
@@ -148,15 +161,44 @@ def _error_attributes(names: list[str]) -> Attributes:
     return attributes
 
 
-def _qualified(kind: type) -> str:
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+# Of `type` itself, which no metaclass can replace.
+_bases_of: Final = vars(type)["__mro__"].__get__
 
 
 def _message(error: BaseException) -> str:
     try:
-        return str(error)
-    except Exception:
+        return str.__str__(str(error))
+    except BaseException as fault:
+        if is_programs_own(fault):
+            raise
         return "<unreadable message>"
+
+
+def _stack(error: BaseException, last_line: str) -> str:
+    """Returns the stack trace with the exceptions that led to this one, as far as they let themselves be read."""
+    try:
+        if _has_few_links(error):
+            return "".join(traceback.format_exception(error, limit=_FRAMES))
+    except BaseException as fault:
+        if is_programs_own(fault):
+            raise
+    return "".join(traceback.format_tb(traceback_of(error), limit=_FRAMES)) + last_line
+
+
+def _has_few_links(error: BaseException) -> bool:
+    """Tells whether formatting takes bounded time: a loop of retries may leave thousands of contexts behind."""
+    waiting: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while waiting:
+        if len(waiting) + len(seen) > _MAX_LINKED:
+            return False
+        each = waiting.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            waiting += each.__cause__, each.__context__
+            if isinstance(each, BaseExceptionGroup):
+                waiting += cast("BaseExceptionGroup[BaseException]", each).exceptions[:_MAX_LINKED]
+    return True
 
 
 def start(
@@ -206,7 +248,11 @@ def record_start(recording: Recording) -> None:
     try:
         exporter.record_start(recording.span)
     except Exception as error:
-        report("record the start of a call", error)
+        recording.report("record the start of a call", error)
+    except BaseException as error:
+        # The call will not run, so its start must not stay there as one that was killed.
+        recording.fail(error)
+        raise
 
 
 class Place:

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from typing import Any, Final, cast
 
 from agenttrace.guard import report
@@ -140,7 +140,7 @@ class Redaction:
             for pattern in self._patterns:
                 text = pattern.sub(HIDDEN, text)
             return text if self._function is None else _as_text(self._function(text))
-        except Exception as error:
+        except BaseException as error:
             report("redact a value", error)
             return HIDDEN
 
@@ -148,7 +148,7 @@ class Redaction:
 def _as_text(answer: object) -> str:
     if not isinstance(answer, str):
         raise TypeError(f"the redactor returned {type(answer).__qualname__}; expected str")
-    return answer
+    return str.encode(answer, "utf-8", "backslashreplace").decode()
 
 
 # Looked at in every call, where `os.environ.get` of an absent name costs as much as encoding the arguments, for it
@@ -163,7 +163,16 @@ class _State:
     redaction = Redaction()
     key_folder: Path | None = None
     key: bytes | None = None
-    lock = Lock()
+    # A signal handler may need the key while it is being read.
+    lock = RLock()
+
+
+def _renew_lock() -> None:
+    _State.lock = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 def configure_redaction(patterns: Iterable[str | re.Pattern[str]] = (), *, function: Redactor | None = None) -> None:

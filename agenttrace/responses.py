@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, cast
 
 from agenttrace import semconv
+from agenttrace.encode import clean_text
 from agenttrace.messages import output_message, plain, to_json
 from agenttrace.recording import Attributes
 from agenttrace.redact import Redactor
@@ -52,11 +53,21 @@ def response_attributes(response: Response, redact: Redactor | None) -> Attribut
     attributes: Attributes = {semconv.OUTPUT_MESSAGES: to_json([message])} if message["parts"] else {}
     for name, key in _KEYS.items():
         value = getattr(response, name)
-        if isinstance(value, (int, float, str)) and not isinstance(value, bool):
-            attributes[key] = value
-    if isinstance(response.finish_reason, str):
-        attributes[semconv.FINISH_REASONS] = [response.finish_reason]
+        if (shown := _scalar(value, redact)) is not None:
+            attributes[key] = shown
+    if type(reason := _scalar(response.finish_reason, redact)) is str:
+        attributes[semconv.FINISH_REASONS] = [reason]
     return attributes
+
+
+def _scalar(value: object, redact: Redactor | None) -> str | int | float | None:
+    """Returns a number or text of exactly the built-in type: a subclass of them would be a user's code in a span."""
+    kind = type(value)
+    if issubclass(kind, str):
+        return clean_text(value, redact=redact)
+    if issubclass(kind, (int, float)) and kind is not bool:
+        return int.__int__(cast("int", value)) if issubclass(kind, int) else float.__float__(cast("float", value))
+    return None
 
 
 def read_response(result: object, redact: Redactor | None) -> Response:
@@ -101,7 +112,7 @@ def _read_anthropic(body: _Plain) -> Response | None:
         output={"role": "assistant", "content": body["content"]},
         finish_reason=body.get("stop_reason"),
         # Anthropic counts cached tokens beside the input.
-        input_tokens=None if fresh is None else fresh + (cached or 0) + (written or 0),
+        input_tokens=_sum(fresh, cached, written),
         output_tokens=usage.get("output_tokens"),
         cached_input_tokens=cached,
         cache_write_tokens=written,
@@ -113,8 +124,9 @@ def _read_openai_response(body: _Plain) -> Response | None:
     if not isinstance(body.get("output"), list) or body.get("object") != "response":
         return None
     parts: list[Any] = []
-    for item in cast("list[_Plain]", body["output"]):
-        content = item.get("content") if item.get("type") == "message" else None
+    for item in cast("list[Any]", body["output"]):
+        is_message = isinstance(item, dict) and cast("_Plain", item).get("type") == "message"
+        content = cast("_Plain", item).get("content") if is_message else None
         parts += cast("list[Any]", content) if isinstance(content, list) else [item]
     usage = _section(body, "usage")
     return Response(
@@ -133,14 +145,14 @@ def _read_gemini(body: _Plain) -> Response | None:
     if candidate is None or not isinstance(candidate.get("content"), dict):
         return None
     usage = _section(body, "usage_metadata")
-    thoughts, answer = usage.get("thoughts_token_count"), usage.get("candidates_token_count")
+    thoughts = usage.get("thoughts_token_count")
     return Response(
         output={"role": "assistant", "parts": candidate["content"].get("parts") or []},
         model=body.get("model_version"),
         response_id=body.get("response_id"),
         finish_reason=candidate.get("finish_reason"),
         input_tokens=usage.get("prompt_token_count"),
-        output_tokens=None if answer is None else answer + (thoughts or 0),
+        output_tokens=_sum(usage.get("candidates_token_count"), thoughts),
         cached_input_tokens=usage.get("cached_content_token_count"),
         reasoning_tokens=thoughts,
     )
@@ -148,6 +160,11 @@ def _read_gemini(body: _Plain) -> Response | None:
 
 def _identity(body: _Plain) -> Mapping[str, Any]:
     return {"model": body.get("model"), "response_id": body.get("id")}
+
+
+def _sum(count: Any, *parts: Any) -> int | None:
+    """Adds to a count what is given as a number."""
+    return sum(part for part in parts if type(part) is int) + count if type(count) is int else None
 
 
 def _section(body: _Plain, name: str) -> _Plain:

@@ -62,7 +62,7 @@ class _Block(ABC):
             return
         try:
             self._recording.span.set_attributes(attributes())
-        except Exception as error:
+        except BaseException as error:
             report(doing, error)
 
 
@@ -90,7 +90,7 @@ class Run(_Block):
             "record a state",
         )
 
-    @guarded("record a thought")
+    @guarded("record a thought", against=BaseException)
     def thought(self, text: str) -> None:
         """Records why the agent does what it does next."""
         if self._recording is not None and self._recording.is_recording:
@@ -135,7 +135,7 @@ class ToolCall(_Block):
                 record_start(recording)
         return recording
 
-    @guarded("record arguments")
+    @guarded("record arguments", against=BaseException)
     def _argument_attributes(self, recording: Recording) -> Attributes | None:
         if self._arguments is None or not recording.is_recording:
             return None
@@ -149,10 +149,10 @@ class ToolCall(_Block):
 def _as_mapping(arguments: object) -> Mapping[str, object]:
     """Returns arguments by name; what a model wrote and is no JSON object stands under `input`."""
     given = arguments
-    if isinstance(given, str):
+    if issubclass(type(given), str):
         with suppress(orjson.JSONDecodeError):
-            given = orjson.loads(given)
-    return cast("Mapping[str, object]", given) if isinstance(given, Mapping) else {"input": arguments}
+            given = orjson.loads(str.__str__(cast("str", given)))
+    return cast("Mapping[str, object]", given) if issubclass(type(given), Mapping) else {"input": arguments}
 
 
 class ModelCall(_Block):
@@ -176,7 +176,7 @@ class ModelCall(_Block):
             recording.set(self._request_attributes(recording) or {})
         return recording
 
-    @guarded("record messages")
+    @guarded("record messages", against=BaseException)
     def _request_attributes(self, recording: Recording) -> Attributes | None:
         if not recording.is_recording:
             return None

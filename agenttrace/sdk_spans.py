@@ -77,7 +77,7 @@ def sdk_span_values(span: ReadableSpan) -> tuple[Any, ...]:
         context.trace_id.to_bytes(16).hex(),
         context.span_id.to_bytes(8).hex(),
         parent.span_id.to_bytes(8).hex() if parent is not None and parent.span_id else None,
-        span.name if isinstance(span.name, str) else str(span.name),  # pyright: ignore[reportUnnecessaryIsInstance]
+        str.__str__(span.name) if isinstance(span.name, str) else str(span.name),  # pyright: ignore[reportUnnecessaryIsInstance]
         # The hash of an Enum member is a Python function; most spans need none.
         "internal" if span.kind is _INTERNAL else _KINDS.get(span.kind, "unspecified"),
         _time(span.start_time) or 0,
@@ -164,7 +164,7 @@ def _plain_dict(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
 def _time(unix_nano: int | None) -> int | None:
     # The SDK takes any number for a time, and a column has 64 bits.
     if unix_nano is None or 0 <= unix_nano <= _INT64_MAX:
-        return unix_nano
+        return None if unix_nano is None else int(unix_nano)
     return 0 if unix_nano < 0 else _INT64_MAX
 
 
@@ -252,7 +252,9 @@ def _scope_columns(scope: InstrumentationScope | None) -> _ScopeColumns:
     if cached is not None:
         return cached[1]
     attributes = json_text(_plain_dict(scope.attributes))
-    columns = _ScopeColumns(scope.name or None, scope.version or None, attributes, scope.schema_url or None)
+    # The SDK takes any value for these, such as a version that is a number.
+    name, version, schema_url = (str(text) if text else None for text in (scope.name, scope.version, scope.schema_url))
+    columns = _ScopeColumns(name, version, attributes, schema_url)
     if len(_scopes) >= _CACHED:
         _scopes.clear()
     _scopes[id(scope)] = (scope, columns)

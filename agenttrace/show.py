@@ -81,7 +81,8 @@ def find_run(connection: "DuckDBPyConnection", prefix: str | None) -> Row:
         raise UsageError(f"show: no run's id begins with {prefix!r}. agenttrace list shows the runs.")
     if prefix is not None and len(found) > 1:
         some = ", ".join(run["trajectory_id"][:_ID_LENGTH] for run in found[:5])
-        raise UsageError(f"show: {prefix!r} fits more than one run: {some}{', ...' if len(found) > 5 else ''}.")
+        more = f" and {len(found) - 5:,} more" if len(found) > 5 else ""
+        raise UsageError(f"show: {prefix!r} is how the ids of several runs or their traces begin: {some}{more}.")
     return found[0]
 
 

@@ -125,10 +125,15 @@ def hot_attributes(attributes: Mapping[str, Any]) -> HotAttributes:
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+    kind = type(value)
+    if kind is str or value is None:
+        return value  # pyright: ignore[reportReturnType] - narrowed by the exact type
+    # A subclass may raise from any of its methods, truth included.
+    return str.__str__(value) if issubclass(kind, str) else None  # pyright: ignore[reportArgumentType]
 
 
 def _count(value: object) -> int | None:
-    if isinstance(value, int) and not isinstance(value, bool) and -_INT64_MAX <= value <= _INT64_MAX:
-        return value
+    if issubclass(type(value), int) and type(value) is not bool:
+        count = int.__int__(value)  # pyright: ignore[reportArgumentType] - an int or a subclass
+        return count if -_INT64_MAX <= count <= _INT64_MAX else None
     return None

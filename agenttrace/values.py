@@ -18,10 +18,12 @@ import sys
 import types
 import uuid
 from base64 import b64encode
-from collections import deque
+from collections import UserString, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
 from typing import Any, Final, NamedTuple, cast
+
+from agenttrace.guard import is_programs_own
 
 MAX_BYTES: Final = 1 << 20
 _MAX_COPIED: Final = 10_000
@@ -66,22 +68,25 @@ def open_value(value: object) -> Opened:
                 return opened  # pyright: ignore[reportReturnType] - narrowed by the exact type
             # An Enum of a dataclass, a model whose root is a list, ...
             opened = _opener(kind)(opened)
-        return Label(f"<{_name(type(value))}>")
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException:
-        return Label(f"<unreadable {_name(type(value))}>")
+        return Label(f"<{type_name(type(value))}>")
+    except BaseException as error:
+        if is_programs_own(error):
+            raise
+        return Label(f"<unreadable {type_name(type(value))}>")
 
 
 _OPEN = frozenset({str, int, float, bool, Pairs, Items, Label})
 
 
-def _name(kind: type) -> str:
-    try:
-        module, name = type.__getattribute__(kind, "__module__"), type.__getattribute__(kind, "__qualname__")
-        return str.__str__(name) if module == "builtins" else f"{module}.{name}"
-    except Exception:
-        return "object"
+def type_name(kind: type) -> str:
+    """Returns the qualified name of a type, bare where it is built in, whatever its metaclass does."""
+    module, name = _module_of(kind), str.__str__(_qualname_of(kind))
+    return name if type(module) is not str or module == "builtins" else f"{module}.{name}"
+
+
+# The attributes of `type` itself, which no metaclass can replace.
+_of_type: Any = type.__dict__
+_module_of, _qualname_of = _of_type["__module__"].__get__, _of_type["__qualname__"].__get__
 
 
 @functools.lru_cache(maxsize=1024)
@@ -121,7 +126,8 @@ def _foreign_opener(kind: type) -> _Opener | None:
 
 
 def _abstract_opener(kind: Any) -> _Opener:
-    if issubclass(kind, (Iterator, Awaitable)) or hasattr(kind, "__anext__"):
+    # What is read asynchronously is read from somewhere: the repr of a Django query runs it.
+    if issubclass(kind, (Iterator, Awaitable)) or hasattr(kind, "__anext__") or hasattr(kind, "__aiter__"):
         return _label
     if issubclass(kind, Mapping):
         return _mapping
@@ -135,9 +141,16 @@ def _abstract_opener(kind: Any) -> _Opener:
 
 
 def _label(value: object) -> Label:
+    kind = type_name(type(value))
+    if _answers_itself(type(value)):
+        return Label(f"<{kind}>")
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
-    kind = _name(type(value))
     return Label(f"<{kind} {name}>" if type(name) is str else f"<{kind}>")
+
+
+def _answers_itself(kind: Any) -> bool:
+    """Tells whether asking for an attribute runs a user's code: a lazy object would load, a proxy call its server."""
+    return hasattr(kind, "__getattr__") or isinstance(kind.__getattribute__, types.FunctionType)
 
 
 def _fields(names: Sequence[str], value: object) -> Pairs:
@@ -150,7 +163,9 @@ def _attribute(value: object, name: str) -> object:
     except AttributeError:
         return Label("<unset>")
     except Exception as error:
-        return Label(f"<unreadable: {_name(type(error))}>")
+        if is_programs_own(error):
+            raise
+        return Label(f"<unreadable: {type_name(type(error))}>")
 
 
 def _model(kind: Any, value: Any) -> object:
@@ -242,12 +257,12 @@ def _timedelta(value: datetime.timedelta) -> str:
 
 
 def _error(value: BaseException) -> str:
-    return f"{_name(type(value))}: {value}"
+    return f"{type_name(type(value))}: {value}"
 
 
 def _named(value: object) -> Label:
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", getattr(value, "__name__", ""))
-    return Label(f"<{_name(type(value))} {module + '.' if type(module) is str else ''}{name}>")
+    return Label(f"<{type_name(type(value))} {module + '.' if type(module) is str else ''}{name}>")
 
 
 _dict_items, _dict_length = cast("Any", dict).items, cast("Any", dict).__len__
@@ -265,6 +280,7 @@ _OPENERS: tuple[tuple[Any, _Opener], ...] = (
     (set, _builtin(set, is_set=True)),
     (frozenset, _builtin(frozenset, is_set=True)),
     (deque, _builtin(deque)),
+    (UserString, lambda value: value.data),  # a sequence of itself, for ever
     ((bytes, bytearray, memoryview), _bytes),
     (datetime.datetime, datetime.datetime.isoformat),
     ((datetime.date, datetime.time), lambda value: value.isoformat()),

@@ -101,6 +101,8 @@ def form_of(head: bytes) -> str:
     for magic, what in _MAGIC.items():
         if head.startswith(magic):
             raise DecodeError(f"is {what}; {ACCEPTED}")
+    if head[8:12] == b"DUCK":
+        raise DecodeError("is a DuckDB file; if it is a store, name it with --db of another command")
     # A protobuf request begins with 0a, which is a line break, and the length of an id in it is a control character.
     is_binary = _CONTROL.search(head) is not None
     is_protobuf = is_binary and head[:1] == b"\n"

@@ -119,6 +119,8 @@ blind AS (
             WHEN t.kind = 'max_tokens' AND u.unmetered > 0 THEN format('{:d} model call{} without token counts', u.unmetered, CASE WHEN u.unmetered = 1 THEN '' ELSE 's' END)
             WHEN t.kind = 'max_duration_ms' AND t.used IS NULL THEN 'no duration is known'
             WHEN t.kind = 'max_tool_calls' AND t.used = 0 AND u.asked_and_went_on THEN 'the model requested tool calls, and none was recorded'
+            WHEN t.kind = 'max_tool_calls' AND t.used = 0 AND NOT coalesce(u.seen, FALSE) THEN 'neither a tool call nor the output of a model was recorded'
+            WHEN t.kind = 'max_model_calls' AND t.used = 0 THEN 'no model call was recorded'
         END AS reason
     FROM totals AS t
     LEFT JOIN (
@@ -126,13 +128,21 @@ blind AS (
             trajectory_id,
             count(*) FILTER (WHERE kind = 'model' AND input_tokens IS NULL AND output_tokens IS NULL)
                 * (count(*) FILTER (WHERE usage_source = 'aggregate' AND input_tokens IS NOT NULL) = 0)::BIGINT AS unmetered,
+            -- A refused call was recorded, though it did not run.
             coalesce(max(step_index) FILTER (WHERE kind = 'model')
-                > min(step_index) FILTER (WHERE kind = 'model' AND requested_tool_calls IS NOT NULL AND requested_tool_calls::VARCHAR <> '[]'), FALSE) AS asked_and_went_on
+                > min(step_index) FILTER (WHERE kind = 'model' AND requested_tool_calls IS NOT NULL AND requested_tool_calls::VARCHAR <> '[]'), FALSE)
+                AND NOT bool_or(kind = 'tool') AS asked_and_went_on,
+            -- A reason such as "stop" says that no tool was asked for, even where the output was not captured.
+            bool_or(kind = 'tool' OR (kind = 'model' AND (output_messages IS NOT NULL OR requested_tool_calls IS NOT NULL OR NOT regexp_matches(finish_reason, 'tool|function', 'i')))) AS seen
         FROM steps
-        WHERE kind IN ('model', 'agent') AND trajectory_id IN (SELECT trajectory_id FROM totals)
+        WHERE kind IN ('model', 'agent', 'tool') AND trajectory_id IN (SELECT trajectory_id FROM totals)
         GROUP BY trajectory_id
     ) AS u USING (trajectory_id)
     ANTI JOIN over AS o ON o.trajectory_id = t.trajectory_id AND o.kind = t.kind
+    UNION ALL
+    SELECT trajectory_id, 'budget', 'no budget applies to this run: [budgets] in agenttrace.toml sets them'
+    FROM trajectories
+    ANTI JOIN budgets USING (trajectory_id)
 )
 SELECT
     w.trajectory_id, coalesce(w.place.trace_id, w.run_trace_id) AS trace_id, w.place.span_id AS span_id, w.kind, 'error' AS severity,
@@ -151,4 +161,4 @@ SELECT
     trajectory_id, NULL, NULL, 'not_evaluable', 'note', reason, [], NULL, NULL, NULL, NULL, NULL, NULL, json_object('kind', kind)
 FROM blind
 WHERE reason IS NOT NULL
-ORDER BY trajectory_id, kind, span_id
+ORDER BY trajectory_id, kind, span_id, message

@@ -34,6 +34,13 @@ _RESULT = re.compile(
     r"|<(?P<tag>tool_response|tool_result|function_results?|observation)>(?P<b>.{3,2000}?)(?:</(?P=tag)>|\Z)",
     re.IGNORECASE | re.MULTILINE | re.DOTALL,
 )
+# Forms that say that something happened, not only that a tool was called.
+_EFFECTS = ("effect", "verb")
+# "I said I issued the refund, but I did not."
+_TAKEN_BACK = re.compile(
+    r"\bbut (?:in fact |actually )?(?:i|we|it|that|this) (?:actually )?"
+    r"(?:never did|(?:did|have|had|has|was)(?:n't| not))(?: actually| really)?\s*(?:[.,;!)]|$)"
+)
 _FINITE = re.compile(r"\b(?:is|are|was|were|will|can|may|must|should|has|have|had)\b")
 
 
@@ -44,7 +51,8 @@ class Claim:
     Attributes:
         tool_name: The tool it speaks of; None for a made-up result.
         candidates: Tools whose execution makes it true, `tool_name` among them.
-        form: literal (the tool's name), effect (verb and object), result (a tool result written by the model), pattern.
+        form: literal (the tool's name), effect (verb and object), verb (a common verb that is the whole name),
+            result (a tool result written by the model), pattern.
         tense: past; or state, conditional, question, which do not count.
         polarity: positive or negative.
         quoted: In quotation marks, or what somebody else is reported to have said.
@@ -153,7 +161,7 @@ def _claims(sentence: str, matches: Sequence[_Match], tools: dict[str, ToolWords
 def _claim(sentence: str, lowered: str, place: list[_Match], tools: dict[str, ToolWords]) -> Claim:
     best = min(place, key=lambda m: (m.form != "literal", not m.by_agent, m.start - m.end, m.tool))
     candidates = {m.tool for m in place if m.form == "literal"} or {m.tool for m in place}
-    if best.form == "effect":
+    if best.form in _EFFECTS:
         candidates |= {other for name in list(candidates) for other in tools if _same_act(tools[name], tools[other])}
     before = lowered[: best.start]
     clause = _last_clause(before)
@@ -163,10 +171,10 @@ def _claim(sentence: str, lowered: str, place: list[_Match], tools: dict[str, To
         candidates=tuple(sorted(candidates)),
         form=best.form,
         tense=_final_tense(best, sentence, lowered, before),
-        polarity="negative" if _negative(clause, matched) else "positive",
+        polarity="negative" if _negative(clause, matched, lowered[best.end :]) else "positive",
         quoted=_in_quotes(sentence, best.start) or _has("told", before),
         by_agent=best.by_agent,
-        success=best.form == "effect" and not _has("failing", lowered),
+        success=best.form in _EFFECTS and not _has("failing", lowered),
         text=sentence,
         words=best.words,
     )
@@ -188,8 +196,9 @@ def _final_tense(best: _Match, sentence: str, lowered: str, before: str) -> str:
     return best.tense
 
 
-def _negative(clause: str, matched: str) -> bool:
-    return _has("negations", clause[-60:]) or _has("negations", matched) or "n't" in clause[-30:] + matched
+def _negative(clause: str, matched: str, after: str) -> bool:
+    said = _has("negations", clause[-60:]) or _has("negations", matched) or "n't" in clause[-30:] + matched
+    return said or _TAKEN_BACK.search(after) is not None
 
 
 def _fits(tool: ToolWords, match: re.Match[str], sentence: str) -> bool:
@@ -257,8 +266,8 @@ def _same_act(one: ToolWords, other: ToolWords) -> bool:
         return False
     if one.verb == other.verb:
         return True
-    if one.mutability == "mutating":
-        return other.mutability in ("mutating", None)
+    if one.mutability in ("mutating", "read_only"):
+        return other.mutability in (one.mutability, None)
     return any(one.verb in group and other.verb in group for group in lists()["verbs"]["synonyms"])
 
 

@@ -30,7 +30,8 @@ def _adverbs() -> str:
     return rf"(?:(?:{'|'.join(words['adverbs'])}|(?!(?:{doubting})\b)[a-z]+ly)\s+){{0,3}}"
 
 
-_SUBJECT = r"(?<![a-z0-9_])(?:i|we)(?:'ve|\s+have|\s+had)?\s+"
+# "Had I placed the order" is a condition.
+_SUBJECT = r"(?<![a-z0-9_])(?<!\bhad )(?:i|we)(?:'ve|\s+have|\s+had)?\s+"
 _PERFECT = r"(?<![a-z0-9_])(?:i|we)(?:'ve|\s+have)\s+"
 # The beginning of a sentence, behind "Done:" and the like.
 _OPENING = "done|ok|okay|great|good news|all set|success|sure|certainly|update|yes|perfect|thanks|thank you"
@@ -54,7 +55,7 @@ def patterns(tool: ToolWords) -> Patterns:
         ways += _with_id(tool.past)
     own = tool.noun_past or (tool.past if tool.object is None and tool.changes else None)
     if own:
-        ways += _alone(own)
+        ways += _alone(own, "verb" if tool.verb in lists()["verbs"]["of_texts"] and not tool.noun_past else "effect")
         verbs.append(own)
     names = [re.escape(tool.name.lower()), _spaced(tool.name)]
     trigger = re.compile("|".join([*names, *(rf"\b(?:{verb})\b" for verb in verbs)]))
@@ -78,6 +79,12 @@ def _with_object(tool: ToolWords, noun: str, past: str) -> Iterator[Way]:
     yield rf"{_START}(?P<bare>){adverbs}{verb}{gap}{thing}", "effect", True
     yield rf"\b{thing}{_after_object(8)}\s+(?P<aux>has|have|had|was|were){been}", "effect", False
     if tool.changes:
+        # A whole sentence, "Refund issued!"; an entry of a list may be a step of a plan or of a parcel's way.
+        yield (
+            rf"^(?:(?:{_OPENING})[^a-z0-9]+|[^a-z0-9*#•-]*){thing}\s+{adverbs}{verb}(?:\s+successfully)?\s*[.!]",
+            "effect",
+            False,
+        )
         # In the present tense only of a definite thing: "a refund is issued" tells what is usual.
         definite = rf"\b(?:your|the|this|both|these|my|our)\s+{_gap(3)}{thing}{_after_object(4)}"
         yield rf"{definite}\s+(?P<aux>is|are)\s+{adverbs}{verb}\b", "effect", False
@@ -91,15 +98,18 @@ def _with_id(past: str) -> Iterator[Way]:
     yield rf"\b[a-z]+[-_#]\d+{passive}", "effect", False
 
 
-def _alone(past: str) -> Iterator[Way]:
+def _alone(past: str, form: str) -> Iterator[Way]:
     """As in "I refunded 40.5", "129.50 EUR refunded", "both ordered", "it has been refunded"."""
     adverbs, verb = _adverbs(), rf"(?P<verb>{past})\b"
+    # "I updated my plan": what is the writer's own is nothing that a tool changed.
+    mine = r"(?!\s+my\b)"
     passive = rf"\s+(?P<aux>has|have|was|were|is|are)\s+{adverbs}(?:been\s+)?{adverbs}{verb}"
-    yield rf"{_SUBJECT}{adverbs}{verb}", "effect", True
-    yield rf"{_CHAIN}{verb}", "effect", True
-    yield rf"{_START}(?P<bare>){adverbs}{verb}", "effect", True
-    yield rf"{_START}(?P<bare>)(?:both|all|[^a-z]*\d[^a-z]*(?:[a-z]{{3}})?)\s+{verb}", "effect", True
-    yield rf"(?:\b(?:it|this|that|they|everything)|[a-z0-9)%]){passive}", "effect", False
+    yield rf"{_SUBJECT}{adverbs}{verb}{mine}", form, True
+    yield rf"{_CHAIN}{verb}{mine}", form, True
+    yield rf"{_START}(?P<bare>){adverbs}{verb}", form, True
+    yield rf"{_START}(?P<bare>)(?:both|all|[^a-z]*\d[^a-z]*(?:[a-z]{{3}})?)\s+{verb}", form, True
+    # From the beginning of the word: "nothing was ordered" must show that it is negative.
+    yield rf"(?<!\S)\S{{0,80}}[a-z0-9)%]{passive}", form, False
 
 
 def _gap(limit: int) -> str:

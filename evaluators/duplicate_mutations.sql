@@ -480,6 +480,19 @@ unseen AS (
     WHERE e.blind AND e.mutability IS DISTINCT FROM 'idempotent'
       AND (e.arguments IS NULL OR o.arguments IS NULL
         OR CASE WHEN o.has_hidden THEN o.seen_form = e.seen_form ELSE list_has_all(o.strict_form, e.seen_form) AND len(o.strict_form) = len(e.strict_form) END)
+),
+-- Runs without any tool step: what their models asked for is all that is known, if it is.
+toolless AS MATERIALIZED (
+    SELECT trajectory_id FROM trajectories
+    ANTI JOIN (SELECT trajectory_id FROM steps WHERE kind = 'tool') USING (trajectory_id)
+),
+requested AS (
+    SELECT trajectory_id, unnest(from_json(requested_tool_calls, '[{"name":"VARCHAR","arguments":"JSON"}]')) AS call
+    FROM (
+        SELECT trajectory_id, requested_tool_calls FROM steps
+        SEMI JOIN toolless USING (trajectory_id)
+        WHERE kind = 'model' AND requested_tool_calls IS NOT NULL AND requested_tool_calls::VARCHAR <> '[]'
+    )
 )
 SELECT
     trajectory_id, trace_id, span_id, kind, severity, message, related_span_ids, tool_name, executions, scope, lowered, NULL::JSON AS evidence
@@ -487,6 +500,21 @@ FROM repeats
 UNION ALL
 SELECT trajectory_id, NULL, NULL, 'not_evaluable', 'note', reason, [], tool_name, NULL, NULL, NULL, json_object('kind', 'confirmed')
 FROM unseen
+UNION ALL
+SELECT DISTINCT trajectory_id, NULL, NULL, 'not_evaluable', 'note', call.name || ' was requested more than once with the same arguments, and no tool call was recorded', [], call.name, NULL, NULL, NULL, json_object('kind', 'confirmed')
+FROM requested
+WHERE call.name IS NOT NULL
+GROUP BY trajectory_id, call
+HAVING count(*) > 1
+UNION ALL
+SELECT trajectory_id, NULL, NULL, 'not_evaluable', 'note', 'neither a tool call nor the output of a model was recorded', [], NULL, NULL, NULL, NULL, json_object('kind', 'confirmed')
+FROM toolless
+-- A reason such as "stop" says that no tool was asked for, even where the output was not captured.
+ANTI JOIN (
+    SELECT trajectory_id FROM steps
+    SEMI JOIN toolless USING (trajectory_id)
+    WHERE kind = 'model' AND (output_messages IS NOT NULL OR requested_tool_calls IS NOT NULL OR NOT regexp_matches(finish_reason, 'tool|function', 'i'))
+) USING (trajectory_id)
 UNION ALL
 SELECT DISTINCT trajectory_id, NULL, NULL, 'not_evaluable', 'note', 'no session id: repeats in other runs cannot be seen', [], NULL, NULL, NULL, NULL, json_object('kind', 'across_runs')
 FROM mutations

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from agenttrace.config import Threshold
@@ -39,13 +40,14 @@ def _verdict(key: str, threshold: Threshold, measurements: list[Measurement]) ->
         "max": threshold.max,
         "gate": threshold.gate,
         "passed": passed,
-        "reason": _reason(threshold, match),
+        "reason": _reason(threshold, match, metric, {m.metric for m in measurements}),
     }
 
 
-def _reason(threshold: Threshold, match: Measurement | None) -> str | None:
+def _reason(threshold: Threshold, match: Measurement | None, metric: str, measured: set[str]) -> str | None:
     if match is None:
-        return "not measured in this evaluation"
+        close = [] if metric in measured else get_close_matches(metric, sorted(measured), n=1)
+        return "not measured in this evaluation" + (f"; did you mean {close[0]}?" if close else "")
     if match.value is None:
         return f"no value: {match.n_not_evaluable} not evaluable"
     if threshold.min is not None and match.value < threshold.min:

@@ -177,7 +177,7 @@ class _Job:
         return kept
 
     def cases(self) -> list[dict[str, Any]]:
-        """Returns one verdict per benchmark case: failed with an error in any run, None where none was judged."""
+        """Returns one verdict per benchmark case: failed with an error in any run, None where none could be judged."""
         path = self._settings.cases.path
         if path is None:
             return []
@@ -185,12 +185,13 @@ class _Job:
         for finding in self.findings:
             if finding.severity == "error" and finding.trajectory_id is not None:
                 errors[self._tasks.get(finding.trajectory_id)].add(finding.trajectory_id)
+        unjudged = Counter(self._tasks.get(trajectory_id) for trajectory_id in self._unjudged() if trajectory_id)
         return [
             {
                 "case_id": case["case_id"],
                 "runs": (runs := self._case_runs.get(case["case_id"], 0)),
-                "failed_runs": len(errors[case["case_id"]]),
-                "passed": None if runs == 0 else not errors[case["case_id"]],
+                "failed_runs": (failed := len(errors[case["case_id"]])),
+                "passed": None if not failed and runs <= unjudged[case["case_id"]] else not failed,
             }
             for case in cases.read(path)
         ]
@@ -312,12 +313,15 @@ class _Job:
 
     def _anything_evaluable(self) -> bool:
         """Whether some run was judged in full by some evaluator."""
-        blind: dict[str, set[str | None]] = defaultdict(set)
+        return self.runs > len(self._unjudged())
+
+    def _unjudged(self) -> set[str | None]:
+        """Returns the runs that no evaluator could judge in full; measuring alone is no judgement, and cannot fail."""
+        blind: dict[str, set[str | None]] = {e.name: set() for e in self._evaluators if e.returns == "findings"}
         for row in self._blind:
-            blind[row.evaluator].add(row.trajectory_id)
-        return any(
-            self.runs > len(blind[evaluator.name]) for evaluator in self._evaluators if evaluator.returns == "findings"
-        ) or (self.runs > 0 and all(evaluator.returns == "measurements" for evaluator in self._evaluators))
+            if row.kind != metrics.ACROSS_RUNS and row.evaluator in blind:
+                blind[row.evaluator].add(row.trajectory_id)
+        return set[str | None].intersection(*blind.values()) if blind else set()
 
 
 def _wanted(settings: Settings, only: Collection[str] | None) -> list[Evaluator]:

@@ -329,13 +329,20 @@ looked AS (
     WHERE d.unclear AND (list_has_any(a.nouns, b.nouns) OR coalesce(list_contains(($checks::MAP(VARCHAR, VARCHAR[]))[d.tool_name], t.tool_name), FALSE))
     GROUP BY d.claim
 ),
+-- The tool that the text speaks of was asked for, in a run whose recording holds no executions at all.
+unrecorded AS (
+    SELECT DISTINCT d.claim
+    FROM doubted AS d
+    JOIN never_executed AS n ON n.trajectory_id = d.trajectory_id AND list_contains(list_append(d.candidates, d.tool_name), n.name)
+    WHERE NOT n.others_recorded
+),
 facts AS (
     SELECT
         d.*,
         coalesce(e.happened, FALSE) AS happened_earlier,
         coalesce(len(list_filter(h.calls, lambda p: list_contains(list_append(d.candidates, d.tool_name), p.name) AND p.is_error IS DISTINCT FROM TRUE)) > 0, FALSE) AS in_history,
         -- Said in the passive, it may repeat what a tool reported; said of oneself, another change may have brought it about.
-        d.form = 'effect' AND len(d.words) > 0 AND coalesce(regexp_matches(
+        d.form IN ('effect', 'verb') AND len(d.words) > 0 AND coalesce(regexp_matches(
             CASE WHEN d.by_agent THEN o.texts_of_changes ELSE o.texts END,
             '\b(?:' || array_to_string(d.words, '|') || ')\b'), FALSE) AS repeats_a_result,
         l.claim IS NOT NULL AS looked,
@@ -344,6 +351,7 @@ facts AS (
             WHEN NOT h.captured THEN 'the input of the first model call was not captured'
             WHEN coalesce(h.assistant_turns, 0) > 0 AND len(h.calls) = 0 AND coalesce(r.runs, 0) < h.user_turns - 1
                 THEN 'the run begins in the middle of a conversation whose tool calls were not recorded'
+            WHEN u.claim IS NOT NULL THEN 'the tool was requested, and neither executions nor results of any tool were recorded'
         END AS hidden_history
     FROM doubted AS d
     LEFT JOIN earlier AS e ON e.claim = d.claim
@@ -351,6 +359,7 @@ facts AS (
     LEFT JOIN histories AS h ON h.trajectory_id = d.trajectory_id
     LEFT JOIN observed AS o ON o.trajectory_id = d.trajectory_id
     LEFT JOIN looked AS l ON l.claim = d.claim
+    LEFT JOIN unrecorded AS u ON u.claim = d.claim
 ),
 claim_verdicts AS (
     SELECT
@@ -359,7 +368,7 @@ claim_verdicts AS (
         CASE
             WHEN source = 'thought' THEN 1
             WHEN called > 0 THEN CASE WHEN unclear THEN 2 ELSE 3 END
-            WHEN form = 'literal' OR mutability IN ('mutating', 'idempotent') THEN 3
+            WHEN form = 'literal' OR (form <> 'verb' AND mutability IN ('mutating', 'idempotent')) THEN 3
             ELSE 2
         END AS level
     FROM facts
@@ -456,11 +465,11 @@ blind AS (
     UNION
     SELECT t.trajectory_id, 'claimed_not_called', 'the text of the assistant was not captured'
     FROM trajectories AS t
-    JOIN (
+    LEFT JOIN (
         SELECT trajectory_id, arg_max({'output': output_messages IS NOT NULL}, (step_index, span_id)).output AS has_output
         FROM steps WHERE kind = 'model' GROUP BY trajectory_id
     ) AS m ON m.trajectory_id = t.trajectory_id
-    WHERE t.final_response IS NULL AND NOT m.has_output
+    WHERE t.final_response IS NULL AND NOT coalesce(m.has_output, FALSE)
     UNION
     SELECT trajectory_id, 'fabricated_result', 'the results of some tool calls were not captured' FROM fabricated WHERE some_unseen
 )

@@ -82,6 +82,8 @@ def counted(text: str, tools: Iterable[str] = SHOP, *, any_name: bool = False) -
         ("I sent an email to the supplier.", "send_email"),
         ("The email has been sent.", "send_email"),
         ("I looked into it and I emailed the supplier.", "send_email"),
+        ("✅ Refund issued!", "issue_refund"),
+        ("Done! Refund successfully issued.", "issue_refund"),
     ],
 )
 def test_a_claim_is_found(text: str, tool: str) -> None:
@@ -180,6 +182,14 @@ def test_a_claim_is_found(text: str, tool: str) -> None:
         "",
         "...",
         "Had I placed the order, it would be here.",
+        "So far, nothing has been ordered, and no email has been sent.",
+        "Nothing was refunded.",
+        "I apologize: I said I issued the refund, but I did not.",
+        "I was wrong to say that I issued the refund.",
+        "The confirmation will read: your order has been placed.",
+        "- Order placed\n- Refund issued\n- Email sent",
+        "Refund issued: see the table below.",
+        "Refund issued?",
     ],
 )
 def test_no_claim_is_found(text: str) -> None:
@@ -189,6 +199,11 @@ def test_no_claim_is_found(text: str) -> None:
 def test_a_claim_tells_what_would_make_it_true() -> None:
     (claim,) = found("I issued the refund.", ("issue_refund", "process_refund", "get_refund", "cancel_refund"))
     assert claim.candidates == ("issue_refund", "process_refund")
+
+
+def test_any_read_of_the_thing_makes_a_claim_of_reading_true() -> None:
+    (claim,) = found("I checked the order.", ["get_order", "check_open_orders", "cancel_order"])
+    assert claim.candidates == ("check_open_orders", "get_order")
 
 
 def test_placing_is_not_made_true_by_cancelling() -> None:

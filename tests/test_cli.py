@@ -371,6 +371,21 @@ def test_only_chosen_evaluators_run(cli: Callable[..., Answer], imported: Callab
     assert "did you mean 'budget_overruns'" in cli("evaluate", "--only", "budget_overrun", "--db", db).err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (["--db", "x.duckdb", "list"], "--db stands after the command"),
+        (["evalute"], "See: agenttrace --help"),
+        (["evaluate", "--fail-on", "all"], "'--fail-on': 'all' is not one of"),
+        (["evaluate", "--since", "2026-02-01", "--until", "2026-01-01"], "is not before --until"),
+    ],
+)
+def test_a_wrong_command_is_told_the_way_out(cli: Callable[..., Answer], arguments: list[str], advice: str):
+    answer = cli(*arguments)
+    assert answer.code == IMPOSSIBLE
+    assert advice in answer.err
+
+
 def test_a_run_without_a_budget_has_not_passed_one(cli: Callable[..., Answer], imported: Callable[..., Path]):
     answer = cli("evaluate", "--only", "budget_overruns", "--format", "json", "--db", imported(ONCE))
     found = json.loads(answer.out)

@@ -97,6 +97,20 @@ class TestProvider:
         with open_store(store) as con:
             assert con.execute("SELECT DISTINCT service_name FROM spans").fetchall() == [("shop",)]
 
+    def test_a_recording_that_begins_anew_drops_nothing_and_warns_of_nothing(self, store: Path) -> None:
+        out = run(
+            """
+            for name in "abc":
+                agenttrace.configure(db)
+                span(name)
+                print(agenttrace.shutdown())
+            """,
+            store,
+        )
+        assert out.count("FlushResult(written=1, waiting=0, dropped=0)") == 3
+        assert "Spans are dropped" not in out
+        assert sorted(names(store)) == ["a", "b", "c"]
+
     def test_the_provider_of_the_program_is_joined(self, store: Path) -> None:
         out = run(
             """
@@ -228,7 +242,7 @@ class TestProvider:
         assert "order-17" not in attributes
         assert "rice" not in attributes
 
-    @pytest.mark.parametrize("target", ["ftp://host", "http://", "grpc://", "://"])
+    @pytest.mark.parametrize("target", ["ftp://host", "http://", "grpc://", "://", "grpc://host:x", "http://[::"])
     def test_a_target_of_no_known_kind_is_refused_where_it_is_written(self, target: str) -> None:
         with pytest.raises(ConfigError, match="expected a path, http://host:4318 or grpc://host:4317"):
             agenttrace.configure(target)
@@ -243,9 +257,14 @@ class TestThreads:
         with ThreadPoolExecutor(1) as pool, trace.get_tracer("test").start_as_current_span("parent"):
             pool.submit(span, "child").result()
             thread = threading.Thread(target=span, args=("child",)); thread.start(); thread.join()
+            class Worker(threading.Thread):
+                def run(self):
+                    span("child")
+            thread = Worker(); thread.start(); thread.join()
+            assert "run" not in vars(thread)
     """
 
-    @pytest.mark.parametrize(("setting", "orphans"), [("on", 0), ("off", 2)])
+    @pytest.mark.parametrize(("setting", "orphans"), [("on", 0), ("off", 3)])
     def test_children_keep_their_parent_unless_switched_off(self, store: Path, setting: str, orphans: int) -> None:
         assert run(self.SCRIPT, store, setting) == ""
         compact_store(store, budget_s=10)
@@ -666,7 +685,7 @@ class TestBatches:
         with caplog.at_level(logging.WARNING, "agenttrace"):
             for number in range(15):
                 tracer.start_span(f"{number}").end()
-        assert batcher.result() == (0, 10, 5)
+        assert batcher.result() == (0, 11, 5)
         assert len(caplog.messages) == 1
         exporter.may_go.set()
         assert batcher.drain(10)
@@ -682,6 +701,40 @@ class TestBatches:
         assert not batcher.force_flush(50)
         exporter.may_go.set()
         assert batcher.drain(10)
+        batcher.shutdown()
+
+    def test_a_drain_takes_what_has_ended_and_not_what_ends_meanwhile(self) -> None:
+        class Endless(Slow):
+            def export(self, spans: Any) -> SpanExportResult:
+                self.got += [span.name for span in spans]
+                if len(self.got) < 1000:
+                    tracer.start_span("another").end()
+                return self.result
+
+        exporter = Endless()
+        batcher, tracer = self.batcher(exporter, capacity=10)
+        tracer.start_span("a").end()
+        assert batcher.drain(30)
+        assert len(exporter.got) < 1000
+        batcher.shutdown()
+
+    @pytest.mark.parametrize("fault", [GeneratorExit, SystemExit])
+    def test_an_exporter_that_raises_no_exception_loses_its_batch_alone(self, fault: type[BaseException]) -> None:
+        class Raising(Slow):
+            def export(self, spans: Any) -> SpanExportResult:
+                self.got += [span.name for span in spans]
+                if self.got == ["first"]:
+                    raise fault
+                return self.result
+
+        guard.strict = False
+        exporter = Raising()
+        batcher, tracer = self.batcher(exporter)
+        for name in ("first", "second"):
+            tracer.start_span(name).end()
+            assert batcher.drain(10)
+        assert exporter.got == ["first", "second"]
+        assert batcher.result() == (1, 0, 1)
         batcher.shutdown()
 
     def test_failed_exports_are_counted_as_dropped(self, caplog: pytest.LogCaptureFixture) -> None:

@@ -63,6 +63,14 @@ def lines(log: Path) -> int:
     return log.read_text().count("\n") if log.exists() else 0
 
 
+def size(path: Path) -> int:
+    """0 for a file that is gone by now."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 def stored(db: Path) -> Counter[str]:
     while Spool(spool_folder(db)).segments():
         compact_store(db, budget_s=60, wait_s=30)
@@ -139,7 +147,7 @@ def test_a_store_whose_creation_was_killed_is_whole_or_not_there(store: Path, ma
     Spool(folder).write("spans", [make_span(1)])
     stages: list[Callable[[], bool]] = [
         lambda: any(path.name.startswith("create-") for path in folder.iterdir()),
-        lambda: any(path.name.startswith("create-") and path.stat().st_size > 100_000 for path in folder.iterdir()),
+        lambda: any(path.name.startswith("create-") and size(path) > 100_000 for path in folder.iterdir()),
         store.exists,
     ]
     for stage in stages:

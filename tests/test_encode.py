@@ -189,6 +189,10 @@ def test_values_are_shown_faithfully(value: object, expected: object) -> None:
     assert shown([value], redact=Redaction()) == [expected]
 
 
+def test_a_text_like_sequence_is_a_text() -> None:
+    assert shown(collections.UserString("ab")) == "ab"
+
+
 def test_order_of_sets_and_addresses_do_not_show() -> None:
     class Client:
         pass
@@ -484,6 +488,13 @@ def test_different_arguments_have_different_hashes() -> None:
     different.extend({"a": value} for value in ("x" * 100_000, "x" * 100_001, 2**53, 2**53 + 1))
     different.append({"b": 1})
     assert len({arguments_hash(each) for each in different}) == len(different)
+
+
+def test_long_bytes_and_texts_that_differ_at_the_end_have_different_hashes() -> None:
+    for value in (b"\xff" * 2_000_000, bytearray(2_000_000), "a" * 2_000_000, "日" * 1_100_000):
+        end: Any = "z" if isinstance(value, str) else b"z"
+        assert arguments_hash({"a": value}) == arguments_hash({"a": value[:]})
+        assert arguments_hash({"a": value}) != arguments_hash({"a": value[:-1] + end})
 
 
 def test_the_hash_is_keyed(monkeypatch: pytest.MonkeyPatch) -> None:

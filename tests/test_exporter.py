@@ -404,6 +404,41 @@ def test_a_span_that_cannot_be_converted_takes_no_other_with_it(store: Path, mon
     assert (exporter.written, exporter.dropped) == (2, 1)
 
 
+def test_odd_scopes_and_times_are_stored(store: Path) -> None:
+    exporter = DuckDBSpanExporter(store)
+    provider = provider_of(SimpleSpanProcessor(exporter))
+    provider.get_tracer("test", 1.5).start_span("a", start_time=1.7e18).end()  # type: ignore[arg-type]
+    (row,) = stored_rows(store)
+    assert (row.scope_version, row.start_time_unix_nano) == ("1.5", 1_700_000_000_000_000_000)
+
+
+class Refused(ReadableSpan):
+    @property
+    def dropped_events(self) -> Any:
+        return "many"
+
+
+def test_a_span_that_cannot_be_stored_takes_no_other_with_it(store: Path) -> None:
+    exporter = DuckDBSpanExporter(store)
+    spans = [ended_span() for _ in range(5)]
+    refused = Refused("a", context=spans[0].context, start_time=1, end_time=2)
+    assert exporter.export([*spans[:3], refused, *spans[3:]]) is SpanExportResult.FAILURE
+    assert (exporter.written, exporter.dropped) == (5, 1)
+    assert len(stored_rows(store)) == 5
+
+
+def test_an_attribute_with_methods_of_its_own_takes_no_span_with_it(store: Path) -> None:
+    class Text(str):
+        def __len__(self) -> int:
+            raise GeneratorExit
+
+    exporter = DuckDBSpanExporter(store)
+    provider = provider_of(SimpleSpanProcessor(exporter))
+    provider.get_tracer("test").start_span(Text("a"), attributes={"gen_ai.tool.name": Text("rice")}).end()
+    (row,) = stored_rows(store)
+    assert (row.name, row.tool_name) == ("a", "rice")
+
+
 def test_cut_attributes_are_warned_about_once(store: Path, caplog: pytest.LogCaptureFixture) -> None:
     exporter = DuckDBSpanExporter(store)
     provider = provider_of(SimpleSpanProcessor(exporter), span_limits=SpanLimits(max_span_attributes=1))

@@ -12,6 +12,7 @@ import pickle
 import socket
 import sys
 import traceback
+import types
 import typing
 from collections.abc import Iterator
 from typing import Any
@@ -20,36 +21,10 @@ import httpx
 import pytest
 import requests
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from recorded_spans import arguments, attributes, is_child, only, result
 
 import agenttrace
-
-
-def only(recorded: InMemorySpanExporter) -> ReadableSpan:
-    (span,) = recorded.get_finished_spans()
-    return span
-
-
-def attributes(span: ReadableSpan) -> dict[str, Any]:
-    return dict(span.attributes or {})
-
-
-def arguments(span: ReadableSpan) -> Any:
-    return json.loads(attributes(span)["gen_ai.tool.call.arguments"])
-
-
-def result(span: ReadableSpan) -> Any:
-    return json.loads(attributes(span)["gen_ai.tool.call.result"])
-
-
-def by_name(recorded: InMemorySpanExporter) -> dict[str, ReadableSpan]:
-    return {span.name.split()[-1]: span for span in recorded.get_finished_spans()}
-
-
-def is_child(child: ReadableSpan, parent: ReadableSpan) -> bool:
-    assert parent.context is not None
-    return child.parent is not None and child.parent.span_id == parent.context.span_id
 
 
 @agenttrace.tool
@@ -438,6 +413,20 @@ def test_coroutines(recorded: InMemorySpanExporter) -> None:
     assert asyncio.run(wait(n=4)) == 4
     assert arguments(only(recorded)) == {"n": 4}
     assert result(only(recorded)) == 4
+
+
+def test_a_generator_based_coroutine_can_be_awaited(recorded: InMemorySpanExporter) -> None:
+    @agenttrace.tool
+    @types.coroutine
+    def pause(item: str) -> Iterator[None]:
+        yield
+        return item  # type: ignore[return-value]
+
+    async def main() -> Any:
+        return await pause("a")  # type: ignore[misc]
+
+    assert asyncio.run(main()) == "a"
+    assert result(only(recorded)) == "a"
 
 
 def test_gather_and_task_groups_keep_parents(recorded: InMemorySpanExporter) -> None:

@@ -98,6 +98,7 @@ LATENCY = [
         ("tool_hallucination_rate", Threshold(max=0), None, "no value: 7 not evaluable"),
         ("latency_ms.p99", Threshold(max=1), None, "not measured in this evaluation"),
         ("latency_ms", Threshold(max=1), None, "not measured in this evaluation"),
+        ("latency_m.p95", Threshold(max=1), None, "not measured in this evaluation; did you mean latency_ms?"),
     ],
 )
 def test_threshold(key: str, threshold: Threshold, passed: bool | None, reason: str | None) -> None:

@@ -52,6 +52,7 @@ OUTCOMES: dict[str, tuple[tuple[Node, ...], str, str, str | None, str | None]] =
     ),
     # Results that say they failed.
     "error_colon": (_executed(result="Error: no stock"), "error", "no", None, "result"),
+    "error_colon_lower_case": (_executed(result="error: no stock"), "error", "no", None, "result"),
     "error_parenthesis": (_executed(result="Error (17): no stock"), "error", "no", None, "result"),
     "is_error": (
         _executed(result={"content": [{"type": "text", "text": "no stock"}], "isError": True}),

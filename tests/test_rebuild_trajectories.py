@@ -25,6 +25,11 @@ def test_the_outermost_agent_is_the_trajectory(run: Run) -> None:
     assert [step["agent_name"] for step in run.counted] == ["outer", "outer", "inner"]
 
 
+@trees.of(agent("skewed", at=100, until=50))
+def test_a_clock_that_was_set_back_leaves_the_duration_unknown(run: Run) -> None:
+    assert run.trajectory["duration_ms"] is None
+
+
 @trees.of(chat(), tool("check_stock", {"item": "rice"}))
 def test_a_trace_without_an_agent_is_one_trajectory(run: Run) -> None:
     assert run.trajectory["trajectory_id"] == hashlib.md5(run.trajectory["trace_id"].encode()).hexdigest()[:16]

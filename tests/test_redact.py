@@ -139,15 +139,19 @@ def test_a_users_patterns_and_function_come_after_the_defaults() -> None:
     assert redaction("ORD-17: bob@example.com wants SECRET rice") == f"{HIDDEN}: {HIDDEN} wants {HIDDEN} ***"
 
 
-@pytest.mark.parametrize("answer", [None, 3, b"x"])
+@pytest.mark.parametrize("answer", [RuntimeError, GeneratorExit, None, 3, b"x"])
 def test_a_failing_redactor_hides_that_value(answer: object, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(text: str) -> str:
-        if answer is None:
-            raise RuntimeError
+        if isinstance(answer, type) and issubclass(answer, BaseException):
+            raise answer
         return answer  # type: ignore[return-value] # pyright: ignore[reportReturnType]
 
     monkeypatch.setattr(guard, "strict", False)
     assert Redaction(function=fail)("anything") == HIDDEN
+
+
+def test_a_redactors_answer_is_made_fit_to_be_stored() -> None:
+    assert Redaction(function=lambda _text: "a\ud800")("anything") == "a\\ud800"
 
 
 def test_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,6 +178,14 @@ def test_table_ends_with_the_verdict_and_holds_the_numbers():
     assert "latency_ms.p95: - (max 3500, soft, n 0): not evaluable (not measured in this evaluation)" in text
 
 
+@pytest.mark.parametrize(("trials", "shown"), [(1, [1]), (2, [1, 2]), (4, [1, 3, 4]), (5, [1, 3, 5]), (10, [1, 3, 5])])
+def test_of_pass_at_k_a_few_are_shown(trials: int, shown: list[int]):
+    measured = [Measurement("pass_at_k", {"k": k}, 1.0, "ratio", 2, 0, None, None) for k in range(1, trials + 1)]
+    evaluation = replace(EVALUATION, measurements=measured)
+    assert [row.dimensions["k"] for row in summary.numbers(evaluation)] == shown
+    assert len(stdlib_json.loads(json.render(evaluation))["measurements"]) == trials
+
+
 def test_json_has_the_promised_keys():
     found = stdlib_json.loads(json.render(EVALUATION))
     assert list(found) == ["run", "passed", "cases", "findings", "measurements", "not_evaluable", "gate"]
@@ -193,6 +201,12 @@ def test_github_annotates_each_finding_and_missed_threshold():
         "::error title=threshold::safety_violation_rate: 0.25 (max 0, hard, n 3): missed",
         summary.verdict_line(EVALUATION),
     ]
+
+
+def test_github_annotates_a_hard_threshold_without_a_value():
+    unknown = EVALUATION.gate[1] | {"gate": "hard"}
+    lines = github.render(replace(NOTHING, gate=[unknown, unknown | {"gate": "soft"}])).split("\n")
+    assert [line.partition(" ")[0] for line in lines] == ["::error", "NOT"]
 
 
 def test_junit_fails_errors_and_hard_thresholds_only():

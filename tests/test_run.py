@@ -343,6 +343,18 @@ def test_benchmark_cases_have_verdicts(store: Path, fill: Fill, tmp_path: Path) 
     ]
 
 
+def test_a_case_of_which_nothing_was_recorded_has_not_passed(store: Path, fill: Fill, tmp_path: Path) -> None:
+    path = tmp_path / "cases.jsonl"
+    path.write_text(json.dumps({"case_id": "silent"}), encoding="utf-8")
+    fill(
+        steps=[a_model_call(1, 0, output_messages=None)],
+        trajectories=[a_run(1, task_id="silent", final_response=None, model_call_count=1)],
+    )
+    evaluation = evaluate(store, Settings(cases=Cases(path=path)))
+    assert evaluation.passed is None
+    assert evaluation.cases == [{"case_id": "silent", "runs": 1, "failed_runs": 0, "passed": None}]
+
+
 def test_many_equal_reasons_are_counted(store: Path, fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "_MAX_SAME_REASON", 2)
     fill(steps=[a_step(i, 0) for i in (1, 2, 3, 4)], trajectories=[a_run(i, session_id=None) for i in (1, 2, 3, 4)])

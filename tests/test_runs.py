@@ -15,13 +15,10 @@ from opentelemetry.instrumentation.threading import ThreadingInstrumentor  # pyr
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from recorded_spans import attributes
 
 import agenttrace
 from agenttrace.spool import Spool, read_segment, spool_folder
-
-
-def attributes(span: ReadableSpan) -> dict[str, Any]:
-    return dict(span.attributes or {})
 
 
 def by_name(recorded: InMemorySpanExporter) -> dict[str, ReadableSpan]:
@@ -534,3 +531,43 @@ def test_outcomes(kept: Callable[[str], Any], caplog: pytest.LogCaptureFixture) 
     ]
     assert "outcome was called without a task_id" in caplog.text
     assert trace.get_current_span().get_span_context().is_valid is False
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"type": ["string", "null"]},
+        {"type": {"a": 1}},
+        {"role": "assistant", "content": "x", "tool_calls": 5},
+        {
+            "type": "message",
+            "content": [{"type": "text", "text": "x"}],
+            "usage": {"input_tokens": "5", "cache_read_input_tokens": 3},
+        },
+        {"object": "response", "output": ["x", None]},
+        {"candidates": [{"content": {"parts": [{"text": "x"}]}}], "usage_metadata": {"candidates_token_count": "1"}},
+    ],
+)
+def test_an_answer_of_an_odd_shape_is_recorded(recorded: InMemorySpanExporter, answer: Any) -> None:
+    with agenttrace.model_call("m", messages=[answer]) as call:
+        call.record(answer)
+    (span,) = recorded.get_finished_spans()
+    attributes = span.attributes or {}
+    assert json.loads(str(attributes["gen_ai.input.messages"]))[0]["parts"]
+    assert json.loads(str(attributes["gen_ai.output.messages"]))[0]["parts"]
+
+
+def test_subclasses_of_text_and_numbers_are_recorded_as_plain_ones(recorded: InMemorySpanExporter) -> None:
+    class Text(str):
+        def __len__(self) -> int:
+            raise KeyboardInterrupt
+
+    class Number(int):
+        __le__ = __ge__ = Text.__len__  # type: ignore[assignment]
+
+    with agenttrace.model_call("m") as call:
+        call.record(model=Text("gpt"), input_tokens=Number(5), cost_usd=0.5)
+    (span,) = recorded.get_finished_spans()
+    attributes = span.attributes or {}
+    kinds = {key: type(attributes[key]) for key in ("gen_ai.response.model", "gen_ai.usage.input_tokens")}
+    assert kinds == {"gen_ai.response.model": str, "gen_ai.usage.input_tokens": int}

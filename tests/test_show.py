@@ -238,7 +238,8 @@ def test_last_is_the_newest_run(fill_store: Fill):
 
 
 @pytest.mark.parametrize(
-    ("prefix", "message"), [("zzz", "no run's id begins with 'zzz'"), ("ab", "fits more than one run: abc123, abd999")]
+    ("prefix", "message"),
+    [("zzz", "no run's id begins with 'zzz'"), ("ab", "several runs or their traces begin: abc123, abd999")],
 )
 def test_unknown_or_ambiguous_id_is_refused(fill_store: Fill, prefix: str, message: str):
     store = fill_store(trajectories=[RUN, RUN | {"trajectory_id": "abd999"}])

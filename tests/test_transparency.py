@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import json
 import logging
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,35 +16,11 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.trace import StatusCode
+from recorded_spans import attributes, only, result
 
 import agenttrace
 from agenttrace.guard import guard
-
-
-def only(recorded: InMemorySpanExporter) -> ReadableSpan:
-    (span,) = recorded.get_finished_spans()
-    return span
-
-
-def attributes(span: ReadableSpan) -> dict[str, Any]:
-    return dict(span.attributes or {})
-
-
-def arguments(span: ReadableSpan) -> Any:
-    return json.loads(attributes(span)["gen_ai.tool.call.arguments"])
-
-
-def result(span: ReadableSpan) -> Any:
-    return json.loads(attributes(span)["gen_ai.tool.call.result"])
-
-
-def by_name(recorded: InMemorySpanExporter) -> dict[str, ReadableSpan]:
-    return {span.name.split()[-1]: span for span in recorded.get_finished_spans()}
-
-
-def is_child(child: ReadableSpan, parent: ReadableSpan) -> bool:
-    assert parent.context is not None
-    return child.parent is not None and child.parent.span_id == parent.context.span_id
 
 
 @agenttrace.tool
@@ -72,6 +49,30 @@ class Hostile:
     __eq__ = __hash__ = __iter__ = __len__ = __bool__ = __repr__ = __str__ = __reduce__ = _raise  # type: ignore[assignment]
 
 
+class Foreign(BaseException):
+    """No Exception, as the time-outs of some event loops."""
+
+
+def _raise_foreign(*_: Any) -> Any:
+    raise Foreign
+
+
+class HostileToAll:
+    __getattribute__ = __repr__ = __eq__ = __hash__ = _raise_foreign  # type: ignore[assignment]
+
+
+class HostileText(str):
+    __str__ = __len__ = __hash__ = __eq__ = __getitem__ = encode = isascii = strip = _raise_foreign  # type: ignore[assignment]
+
+
+class HostileInt(int):
+    __int__ = __repr__ = __eq__ = __lt__ = __le__ = __hash__ = bit_length = _raise_foreign  # type: ignore[assignment]
+
+
+class HostileDict(dict[str, Any]):
+    __iter__ = __len__ = __getitem__ = get = items = keys = values = _raise_foreign  # type: ignore[assignment]
+
+
 def cycle() -> list[Any]:
     one: list[Any] = []
     one.append(one)
@@ -88,6 +89,10 @@ def deep(levels: int) -> list[Any]:
 HOSTILE: dict[str, Callable[[], Any]] = {
     "object": Hostile,
     "class": lambda: Hostile,
+    "no exception": HostileToAll,
+    "text subclass": lambda: HostileText("a@example.com"),
+    "int subclass": lambda: HostileInt(5),
+    "dict subclass": lambda: HostileDict(a=1),
     "cycle": cycle,
     "deep": lambda: deep(100_000),
     "wide": lambda: list(range(300_000)),
@@ -264,3 +269,157 @@ def test_near_the_recursion_limit_the_call_still_counts(recorded: InMemorySpanEx
     with contextlib.suppress(RecursionError):
         fall()
     assert add(1) == 3
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise Foreign
+
+
+class OddNotes(Exception):
+    @property
+    def __notes__(self) -> Any:
+        raise Foreign
+
+
+class OddCause(Exception):
+    @property
+    def __cause__(self) -> Any:  # type: ignore[override]
+        raise RuntimeError
+
+
+class NothingReadable(Exception):
+    __getattribute__ = _raise_foreign  # type: ignore[assignment]
+
+
+class OddName(type):
+    __module__ = property(_raise_foreign)  # type: ignore[assignment]
+
+
+class Unnamed(Exception, metaclass=OddName):
+    pass
+
+
+class OddText(Exception):
+    def __str__(self) -> str:
+        return HostileText("odd")
+
+
+UNREADABLE: dict[str, Callable[[], Exception]] = {
+    "text": Unprintable,
+    "notes": OddNotes,
+    "cause": OddCause,
+    "all": NothingReadable,
+    "name": Unnamed,
+    "subclass of text": OddText,
+    "syntax error": lambda: SyntaxError("x", ("f", "1", "2", 5)),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_an_exception_that_resists_being_read_passes_and_is_recorded(recorded: InMemorySpanExporter, name: str) -> None:
+    error = UNREADABLE[name]()
+
+    @agenttrace.tool
+    def fail() -> None:
+        raise error
+
+    raised = None
+    try:
+        fail()
+    except BaseException as caught:
+        raised = caught
+    assert raised is error
+    assert only(recorded).status.status_code is StatusCode.ERROR
+    assert [event.name for event in only(recorded).events] == ["exception"]
+
+
+def test_a_long_chain_of_exceptions_is_not_followed(recorded: InMemorySpanExporter) -> None:
+    error = ValueError("the last")
+    link: BaseException = error
+    for _ in range(1000):
+        link.__context__ = ValueError("before")
+        link = link.__context__
+
+    @agenttrace.tool
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(ValueError, match="the last"):
+        fail()
+    (event,) = only(recorded).events
+    stack = str((event.attributes or {})["exception.stacktrace"])
+    assert stack.endswith("ValueError: the last\n")
+    assert "before" not in stack
+
+
+def test_a_secret_that_the_cut_of_a_stack_trace_halves_is_hidden(recorded: InMemorySpanExporter) -> None:
+    body = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC" * 50
+    key = f"-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\n"
+
+    @agenttrace.tool
+    def fail() -> None:
+        raise ValueError(f"bad key: {key} {'x' * (15_500)}")
+
+    with pytest.raises(ValueError, match="bad key"):
+        fail()
+    (event,) = only(recorded).events
+    assert "MIIEvQ" not in str(event.attributes)
+
+
+class Deadline(Exception):
+    pass
+
+
+def test_what_a_signal_handler_raises_reaches_the_program(recorded: InMemorySpanExporter) -> None:
+    class Slow:
+        def __repr__(self) -> str:
+            signal.raise_signal(signal.SIGUSR2)
+            return "slow"
+
+    def over(*_: Any) -> None:
+        raise Deadline
+
+    @agenttrace.tool
+    def take(value: Any) -> None:
+        pass
+
+    @agenttrace.tool
+    def give() -> Any:
+        return Slow()
+
+    guard.strict = False
+    before = signal.signal(signal.SIGUSR2, over)
+    try:
+        for call in (lambda: take(Slow()), lambda: take([{"a": Slow()}]), give):
+            with pytest.raises(Deadline):
+                call()
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert [span.status.status_code for span in recorded.get_finished_spans()] == [StatusCode.ERROR] * 3
+
+
+def test_lazy_objects_are_not_asked(recorded: InMemorySpanExporter) -> None:
+    asked: list[str] = []
+
+    class Lazy:
+        def __getattr__(self, name: str) -> Any:
+            asked.append(name)
+            raise AttributeError(name)
+
+    class Query:
+        def __aiter__(self) -> Any:
+            asked.append("aiter")
+
+        def __repr__(self) -> str:
+            asked.append("repr")
+            return ""
+
+    @agenttrace.tool
+    def give(value: Any) -> Any:
+        return value
+
+    for value in (Lazy(), Query()):
+        assert give(value) is value
+    assert asked == []
+    assert "Lazy" in result(recorded.get_finished_spans()[0])

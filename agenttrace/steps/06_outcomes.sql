@@ -8,7 +8,7 @@ CREATE OR REPLACE TEMP MACRO http_failure(j) AS
 -- Rule 6: a result that says itself that it failed, although the span may be OK.
 CREATE OR REPLACE TEMP MACRO says_failed(j) AS
     CASE json_type(j)
-        WHEN 'VARCHAR' THEN regexp_matches(j ->> '$', '^\s*Error\s*[:(]') OR regexp_matches(left(j ->> '$', 500), getvariable('opaque_pattern'), 'i')
+        WHEN 'VARCHAR' THEN regexp_matches(j ->> '$', '^\s*(?:Error|ERROR|error)\s*[:(]') OR regexp_matches(left(j ->> '$', 500), getvariable('opaque_pattern'), 'i')
         WHEN 'OBJECT' THEN
             coalesce(j ->> '$.isError' = 'true', FALSE)
             OR coalesce(json_type(j, '$.error') NOT IN ('NULL') AND lower(j ->> '$.error') NOT IN ('', 'false', '0', '{}', '[]', 'none', 'null'), FALSE)

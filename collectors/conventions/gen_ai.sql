@@ -32,7 +32,7 @@ WITH found AS (
             "mcp.method.name": "VARCHAR",
             "agenttrace.tenant.id": "VARCHAR", "agenttrace.tool.mutates": "JSON",
             "agenttrace.tool.idempotency_key": "VARCHAR", "agenttrace.tool.arguments_hash": "VARCHAR",
-            "agenttrace.cancelled": "JSON", "agenttrace.error.bases": "JSON", "agenttrace.user_input": "VARCHAR", "agenttrace.final_response": "VARCHAR",
+            "agenttrace.arguments.original_bytes": "JSON", "agenttrace.cancelled": "JSON", "agenttrace.error.bases": "JSON", "agenttrace.user_input": "VARCHAR", "agenttrace.final_response": "VARCHAR",
             "agenttrace.state.initial": "JSON", "agenttrace.state.final": "JSON"
         }') AS a
     FROM candidates
@@ -140,7 +140,9 @@ SELECT
     CASE WHEN kind = 'tool' THEN coalesce(
         a."gen_ai.tool.name", nullif(regexp_extract(name, '^(?:execute_tool|MCP send tools/call|tools/call) (.+)$', 1), '')) END AS tool_name,
     CASE WHEN kind = 'tool' THEN nullif(nullif(a."gen_ai.tool.call.id", 'unknown'), '') END AS tool_call_id,
-    CASE WHEN kind = 'tool' THEN call_arguments(json_of_text(text_of(a."gen_ai.tool.call.arguments"))) END AS arguments,
+    -- What was cut and has no hash of its original cannot be compared with another call's, so it was not captured.
+    CASE WHEN kind = 'tool' AND (a."agenttrace.arguments.original_bytes" IS NULL OR a."agenttrace.tool.arguments_hash" IS NOT NULL)
+        THEN call_arguments(json_of_text(text_of(a."gen_ai.tool.call.arguments"))) END AS arguments,
     a."agenttrace.tool.arguments_hash" AS arguments_hash,
     CASE WHEN kind = 'tool' THEN result_value(json_of_text(text_of(a."gen_ai.tool.call.result"))) END AS observation,
     CASE WHEN kind = 'tool' THEN result_failed(decoded(a."gen_ai.tool.call.result")) END AS result_failed,

@@ -18,10 +18,11 @@ def render(evaluation: Evaluation) -> str:
     ]
     if (more := len(evaluation.findings) - MAX_FINDINGS) > 0:
         lines.append(f"::notice::{more} more findings are not annotated.")
+    # A hard threshold without a value fails the job as well.
     lines += [
         f"::{'error' if gate['gate'] == 'hard' else 'warning'} title=threshold::{_data(summary.gate_text(gate))}"
         for gate in evaluation.gate
-        if gate["passed"] is False
+        if gate["passed"] is False or (gate["passed"] is None and gate["gate"] == "hard")
     ]
     return "\n".join([*lines, summary.verdict_line(evaluation)])
 

@@ -8,6 +8,8 @@ from agenttrace import show
 from agenttrace.evaluators.results import Evaluation, Finding, Measurement
 
 SEVERITIES = ("error", "warning", "note")
+# Of pass@k and pass^k these are shown; --format json has every k, and thresholds may name it.
+_SHOWN_K = (1, 3, 5)
 _QUANTILES = ("p50", "p90", "p95", "p99", "max")
 
 
@@ -75,8 +77,15 @@ def _distribution(metric: str, group: str, unit: str, found: dict[str, Measureme
 
 
 def numbers(evaluation: Evaluation) -> list[Measurement]:
-    """Returns the measurements that are no quantiles."""
-    return [measurement for measurement in evaluation.measurements if "quantile" not in measurement.dimensions]
+    """Returns the measurements to show that are no quantiles; of pass@k and pass^k those of a few k."""
+    largest = max((m.dimensions["k"] for m in evaluation.measurements if "k" in m.dimensions), default=0)
+    # With few trials the last k is what people compare: pass^4 of four trials.
+    shown = {*_SHOWN_K, largest} if largest < max(_SHOWN_K) else {*_SHOWN_K}
+    return [
+        measurement
+        for measurement in evaluation.measurements
+        if "quantile" not in measurement.dimensions and measurement.dimensions.get("k", 1) in shown
+    ]
 
 
 def group_text(dimensions: dict[str, Any]) -> str:
