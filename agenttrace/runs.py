@@ -12,7 +12,7 @@ from opentelemetry.util.types import AttributeValue
 
 from agenttrace import semconv
 from agenttrace.encode import MESSAGES_LIMIT_BYTES, clean_text, encode
-from agenttrace.guard import guarded, report
+from agenttrace.guard import guarded, report, warn_once
 from agenttrace.kinds import argument_attributes, result_attributes, tool_attributes
 from agenttrace.messages import request_attributes
 from agenttrace.recording import (
@@ -139,7 +139,15 @@ class ToolCall(_Block):
     def _argument_attributes(self, recording: Recording) -> Attributes | None:
         if self._arguments is None or not recording.is_recording:
             return None
-        return argument_attributes(_as_mapping(self._arguments), (), self._idempotency_key, recording.redact)
+        arguments = _as_mapping(self._arguments)
+        if self._idempotency_key is not None and self._idempotency_key not in arguments:
+            warn_once(
+                f"idempotency key of {self._name}",
+                "agenttrace: tool_call(%r, idempotency_key=...) names an argument, and %r is none of this call.",
+                self._name,
+                self._idempotency_key,
+            )
+        return argument_attributes(arguments, (), self._idempotency_key, recording.redact)
 
     def record(self, result: object) -> None:
         """Records what the tool gave back."""

@@ -43,6 +43,7 @@ SCHEMA_VERSION = 1
 # Scripts in order; script i takes a store from version i + 1 to i + 2.
 MIGRATIONS: tuple[str, ...] = ()
 
+_FOREIGN = "{}: a DuckDB file without tables of agenttrace. Name another file with --db."
 _NEARBY_FOLDERS = 100
 _NEARBY_NAMES = 5
 
@@ -104,7 +105,7 @@ def refresh(db: Path, *, settings: "Settings | None" = None, wait_s: float = 2.0
         return Refreshed(0, 0, 0.0, 0, busy=False)
     compacted, rebuilt, busy, problem = Compacted(0, 0), 0, False, None
     try:
-        with _writer(db, wait_s) as con:
+        with _writer(db, wait_s, adopts=bool(spool.segments())) as con:
             compacted = compact(con, spool)
             rebuilt = rebuild(con, settings=settings)
     except StoreBusyError:
@@ -185,8 +186,14 @@ class _ReadOnlyError(StoreError):
 
 
 @contextmanager
-def _writer(db: Path, wait_s: float) -> Generator[duckdb.DuckDBPyConnection]:
-    """Holds the store alone, with today's schema in it."""
+def _writer(db: Path, wait_s: float, *, adopts: bool = True) -> Generator[duckdb.DuckDBPyConnection]:
+    """Holds the store alone, with today's schema in it.
+
+    Args:
+        db: The store.
+        wait_s: How long to wait for another process to let go of the file.
+        adopts: Whether a file without our tables gets them; a command that only reads leaves another program's alone.
+    """
     lock = _process.writing
     if _process.has_ghost or not lock.acquire(timeout=wait_s):
         raise StoreBusyError(f"{db}: another thread of this process is writing to it.")
@@ -195,6 +202,8 @@ def _writer(db: Path, wait_s: float) -> Generator[duckdb.DuckDBPyConnection]:
             _create(db)
         con = _connect(db, wait_s, read_only=False, config=_CONFIG)
         try:
+            if not adopts and _schema_version(con) is None:
+                raise StoreError(_FOREIGN.format(db))
             _migrate(con, db)
             yield con
         except duckdb.Error as err:
@@ -250,6 +259,11 @@ def _unusable(db: Path, err: duckdb.Error) -> StoreError:
     if "not a valid DuckDB" in text or "extension" in text:
         found = "is empty" if db.exists() and db.stat().st_size == 0 else "is not a DuckDB file"
         return StoreError(f"{db}: {found}. Delete it, or name another file with --db or AGENTTRACE_DB.")
+    if any(word in text for word in ("read enough bytes", "checksum", "orrupt", "Failed to load")):
+        return StoreError(
+            f"{db}: is damaged ({_first_line(err)}). Put a copy back, or move it away: "
+            "a new one takes in what the spool holds."
+        )
     return StoreError(f"{db}: {_first_line(err)}")
 
 
@@ -337,7 +351,7 @@ def _check_readable(con: duckdb.DuckDBPyConnection, db: Path) -> None:
     found = _schema_version(con)
     _refuse_newer(found, db)
     if found is None:
-        raise StoreError(f"{db}: a DuckDB file without tables of agenttrace. Name another file with --db.")
+        raise StoreError(_FOREIGN.format(db))
     if found < SCHEMA_VERSION:
         raise StoreError(
             f"{db}: schema version {found}, this release needs {SCHEMA_VERSION}. "

@@ -571,3 +571,14 @@ def test_subclasses_of_text_and_numbers_are_recorded_as_plain_ones(recorded: InM
     attributes = span.attributes or {}
     kinds = {key: type(attributes[key]) for key in ("gen_ai.response.model", "gen_ai.usage.input_tokens")}
     assert kinds == {"gen_ai.response.model": str, "gen_ai.usage.input_tokens": int}
+
+
+def test_an_idempotency_key_that_names_no_argument_is_said(
+    recorded: InMemorySpanExporter, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        with agenttrace.tool_call("pay_once", {"amount": 1}, idempotency_key="k-17"):
+            pass
+    assert [record.getMessage() for record in caplog.records] == [
+        "agenttrace: tool_call('pay_once', idempotency_key=...) names an argument, and 'k-17' is none of this call."
+    ]

@@ -556,9 +556,21 @@ def test_a_file_with_foreign_tables_of_our_names_is_refused_unchanged(store: Pat
         assert con.execute("SELECT table_name FROM duckdb_tables()").fetchall() == [("spans",)]
 
 
-def test_a_duckdb_file_without_our_tables_says_so(store: Path) -> None:
-    duckdb.connect(store).close()
-    with pytest.raises(StoreError, match="without tables of agenttrace"):
+def test_a_duckdb_file_without_our_tables_says_so_and_stays_as_it_is(store: Path) -> None:
+    with duckdb.connect(store) as con:
+        con.execute("CREATE TABLE sales (a INTEGER)")
+    for read in (refresh, open_store):
+        with pytest.raises(StoreError, match="without tables of agenttrace"):
+            read(store)
+    with duckdb.connect(store, read_only=True) as con:
+        assert con.execute("SELECT table_name FROM duckdb_tables()").fetchall() == [("sales",)]
+
+
+def test_a_damaged_file_says_what_to_do(store: Path, make_span: MakeSpan) -> None:
+    write(store, [make_span(1)])
+    refresh(store)
+    os.truncate(store, 100_000)
+    with pytest.raises(StoreError, match=r"is damaged .* move it away"):
         open_store(store)
 
 

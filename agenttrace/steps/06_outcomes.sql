@@ -8,12 +8,15 @@ CREATE OR REPLACE TEMP MACRO http_failure(j) AS
 -- Rule 6: a result that says itself that it failed, although the span may be OK.
 CREATE OR REPLACE TEMP MACRO says_failed(j) AS
     CASE json_type(j)
-        WHEN 'VARCHAR' THEN regexp_matches(j ->> '$', '^\s*(?:Error|ERROR|error)\s*[:(]') OR regexp_matches(left(j ->> '$', 500), getvariable('opaque_pattern'), 'i')
+        -- An exception's class, or an HTTP status, as tools write them that catch what they raise.
+        WHEN 'VARCHAR' THEN regexp_matches(j ->> '$', '^\s*(?:Error|ERROR|error|(?:[a-z_.]+\.)?[A-Z]\w*(?:Error|Exception))\s*[:(]')
+            OR regexp_matches(j ->> '$', '^\s*(?:HTTP(?:/[\d.]+)?|Request failed with status code)\s*:?\s*[45]\d\d\b', 'i')
+            OR regexp_matches(left(j ->> '$', 500), getvariable('opaque_pattern'), 'i')
         WHEN 'OBJECT' THEN
             coalesce(j ->> '$.isError' = 'true', FALSE)
             OR coalesce(json_type(j, '$.error') NOT IN ('NULL') AND lower(j ->> '$.error') NOT IN ('', 'false', '0', '{}', '[]', 'none', 'null'), FALSE)
             OR coalesce(lower(j ->> '$.status') IN ('error', 'failed'), FALSE)
-            OR coalesce(j ->> '$.success' = 'false', FALSE)
+            OR coalesce(j ->> '$.success' = 'false' OR j ->> '$.ok' = 'false', FALSE)
             OR http_failure(j) IS NOT NULL
         ELSE FALSE
     END;
