@@ -155,18 +155,22 @@ def test_answers_do_not_depend_on_order_or_threads(relations: duckdb.DuckDBPyCon
     assert len(answers) == 1
 
 
+# Neighbours in the golden file come into different parts.
+_PARTS = 8
+
+
 @pytest.mark.parametrize("name", [name for name in CATALOGUE if CATALOGUE[name].scope != "summary"])
 def test_runs_of_different_sessions_do_not_touch_each_other(relations: duckdb.DuckDBPyConnection, name: str) -> None:
     file = golden(name)
     fill(relations, together(file))
     everything = sorted(repr(sorted(row.items())) for row in answer(relations, name, {}))
-    one_by_one: list[str] = []
-    for case in file["case"]:
+    apart: list[str] = []
+    for first in range(_PARTS):
         for relation in catalog.RELATIONS:
             relations.execute(f"DELETE FROM {relation}")
-        fill(relations, together({**file, "case": [case]}))
-        one_by_one += [repr(sorted(row.items())) for row in answer(relations, name, {})]
-    assert everything == sorted(one_by_one)
+        fill(relations, together({**file, "case": file["case"][first::_PARTS]}))
+        apart += [repr(sorted(row.items())) for row in answer(relations, name, {})]
+    assert everything == sorted(apart)
 
 
 def together(file: dict[str, Any]) -> dict[str, Any]:

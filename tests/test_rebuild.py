@@ -422,7 +422,7 @@ def _rebuilt_tables(rows: Sequence[SpanRow], logs: Sequence[LogRow], threads: in
     return _tables(con)
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(
     st.lists(_span(), max_size=24, unique_by=lambda row: (row.trace_id, row.span_id)),
     st.lists(_log(), max_size=8),
