@@ -32,18 +32,16 @@ SELECT
 FROM span_in AS s
 LEFT JOIN mapped AS m USING (trace_id, span_id)
 LEFT JOIN stated AS t USING (trace_id, span_id)
--- A span that is dropped leaves no hole: its children become roots of their own only if their parent is unknown.
+-- A dropped span stands for another one, or for nothing; what it may have below becomes a root.
 WHERE coalesce(m.kind, 'other') <> 'drop';
 
 CREATE OR REPLACE TEMP TABLE walk AS
 WITH RECURSIVE down AS (
     SELECT n.trace_id, n.span_id, 0 AS depth,
         CASE WHEN n.mapped_kind IN ('agent', 'workflow') THEN n.span_id END AS outer_agent,
-        NULL::VARCHAR AS parent_agent,
         CASE WHEN n.mapped_kind IN ('agent', 'workflow') THEN n.span_id END AS own_agent,
-        NULL::VARCHAR AS parent_exec, NULL::VARCHAR AS parent_exec_kind,
+        NULL::VARCHAR AS parent_exec,
         CASE WHEN n.mapped_kind IN ('model', 'tool') THEN n.span_id END AS own_exec,
-        CASE WHEN n.mapped_kind IN ('model', 'tool') THEN n.mapped_kind END AS own_exec_kind,
         n.mapped_kind = 'tool' AS below_tool,
         n.agent_name, n.session_id, n.user_id, n.tenant_id, n.task_id, n.trial
     FROM nodes AS n
@@ -51,12 +49,10 @@ WITH RECURSIVE down AS (
     UNION ALL
     SELECT n.trace_id, n.span_id, d.depth + 1,
         coalesce(d.outer_agent, CASE WHEN n.mapped_kind IN ('agent', 'workflow') THEN n.span_id END),
-        d.own_agent,
         -- A workflow below an agent is a group, no agent of its own.
         CASE WHEN n.mapped_kind = 'agent' OR (n.mapped_kind = 'workflow' AND d.outer_agent IS NULL) THEN n.span_id ELSE d.own_agent END,
-        d.own_exec, d.own_exec_kind,
+        d.own_exec,
         CASE WHEN n.mapped_kind IN ('model', 'tool') THEN n.span_id WHEN n.mapped_kind = 'agent' THEN NULL ELSE d.own_exec END,
-        CASE WHEN n.mapped_kind IN ('model', 'tool') THEN n.mapped_kind WHEN n.mapped_kind = 'agent' THEN NULL ELSE d.own_exec_kind END,
         d.below_tool OR n.mapped_kind = 'tool',
         coalesce(n.agent_name, d.agent_name), coalesce(n.session_id, d.session_id), coalesce(n.user_id, d.user_id),
         coalesce(n.tenant_id, d.tenant_id), coalesce(n.task_id, d.task_id), coalesce(n.trial, d.trial)
@@ -71,7 +67,6 @@ INSERT INTO walk BY NAME
         CASE WHEN n.mapped_kind IN ('agent', 'workflow') THEN n.span_id END AS outer_agent,
         CASE WHEN n.mapped_kind IN ('agent', 'workflow') THEN n.span_id END AS own_agent,
         CASE WHEN n.mapped_kind IN ('model', 'tool') THEN n.span_id END AS own_exec,
-        CASE WHEN n.mapped_kind IN ('model', 'tool') THEN n.mapped_kind END AS own_exec_kind,
         n.mapped_kind = 'tool' AS below_tool,
         n.agent_name, n.session_id, n.user_id, n.tenant_id, n.task_id, n.trial
     FROM nodes AS n ANTI JOIN walk AS w USING (trace_id, span_id);

@@ -1,8 +1,8 @@
 -- Never count twice: one model call and one tool execution are one step each, however many libraries recorded them.
 -- `duplicates` names the span that goes, the span that stands for it, and what the latter takes over.
 CREATE OR REPLACE TEMP TABLE execs AS
-    SELECT p.trace_id, p.span_id, p.trajectory_id, p.kind, p.depth, p.parent_exec, p.parent_exec_kind, p.own_agent, p.started, p.ended, p.scope_name,
-        m.tool_name, m.tool_call_id, m.arguments, m.observation, m.model, m.response_id, m.input_tokens, m.output_tokens,
+    SELECT p.trace_id, p.span_id, p.kind, p.parent_exec, p.started, p.ended, p.scope_name,
+        m.tool_name, m.tool_call_id, m.arguments, m.model, m.response_id, m.input_tokens, m.output_tokens,
         (m.input_messages IS NOT NULL)::INT + (m.output_messages IS NOT NULL)::INT AS messages
     FROM places AS p JOIN mapped AS m USING (trace_id, span_id)
     WHERE p.kind IN ('model', 'tool');

@@ -9,8 +9,8 @@ references = ["pydantic/logfire, logfire/_internal/integrations and logfire/_int
 WITH found AS (
     SELECT trace_id, span_id, name, operation_name, status_code, from_json(attributes, '{
         "logfire.span_type": "VARCHAR", "logfire.msg_template": "VARCHAR", "logfire.msg": "VARCHAR", "logfire.level_num": "JSON",
-        "name": "VARCHAR", "input": "VARCHAR", "output": "VARCHAR", "agent_name": "VARCHAR", "group_id": "VARCHAR",
-        "events": "JSON", "raw_input": "VARCHAR", "response": "JSON", "usage": "JSON", "tools": "JSON",
+        "name": "VARCHAR", "input": "VARCHAR", "output": "VARCHAR", "group_id": "VARCHAR",
+        "raw_input": "VARCHAR", "response": "JSON", "usage": "JSON", "tools": "JSON",
         "request_data": "JSON", "response_data": "JSON", "error": "JSON"
     }') AS a
     FROM candidates

@@ -7,8 +7,8 @@ version    = "mlflow-tracing 3"
 references = ["mlflow-tracing 3.17.2, mlflow/tracing/constant.py and utils"]
 +++ */
 WITH found AS (
-    SELECT trace_id, span_id, name, status_code, from_json(attributes, '{
-        "mlflow.spanType": "JSON", "mlflow.spanInputs": "JSON", "mlflow.spanOutputs": "JSON", "mlflow.spanFunctionName": "JSON",
+    SELECT trace_id, span_id, name, from_json(attributes, '{
+        "mlflow.spanType": "JSON", "mlflow.spanInputs": "JSON", "mlflow.spanOutputs": "JSON",
         "mlflow.chat.tools": "JSON", "mlflow.chat.tokenUsage": "JSON", "mlflow.llm.model": "JSON", "mlflow.llm.provider": "JSON",
         "mlflow.llm.cost": "JSON", "session.id": "JSON", "mlflow.trace.session": "JSON", "user.id": "JSON", "mlflow.trace.user": "JSON",
         "gen_ai.operation.name": "VARCHAR"

@@ -13,7 +13,7 @@ WITH found AS (
         from_json(attributes, '{
             "agent.name": "VARCHAR", "graph.node.id": "VARCHAR", "session.id": "VARCHAR", "user.id": "VARCHAR",
             "tool.name": "VARCHAR", "tool.id": "VARCHAR", "tool_call.id": "VARCHAR", "tool.parameters": "JSON",
-            "input.value": "JSON", "input.mime_type": "VARCHAR", "output.value": "JSON", "output.mime_type": "VARCHAR",
+            "input.value": "JSON", "output.value": "JSON",
             "llm.provider": "VARCHAR", "llm.system": "VARCHAR",
             "llm.response.model_name": "VARCHAR", "llm.model_name": "VARCHAR", "llm.request.model_name": "VARCHAR",
             "llm.finish_reason": "VARCHAR", "error.type": "VARCHAR", "gen_ai.response.id": "VARCHAR",

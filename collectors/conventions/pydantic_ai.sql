@@ -8,7 +8,7 @@ references = ["pydantic-ai-slim 1.30.0 and 2.68.0, pydantic_ai/_instrumentation.
 +++ */
 WITH found AS (
     SELECT trace_id, span_id, name, operation_name, tool_name, from_json(attributes, '{
-        "agent_name": "VARCHAR", "final_result": "VARCHAR", "events": "JSON", "all_messages_events": "JSON",
+        "agent_name": "VARCHAR", "final_result": "VARCHAR", "events": "JSON",
         "model_request_parameters": "JSON", "tool_arguments": "VARCHAR", "tool_response": "VARCHAR",
         "pydantic_ai.tool.failure_stage": "VARCHAR", "pydantic_ai.tool.deferral.name": "VARCHAR"
     }') AS a

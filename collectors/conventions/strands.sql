@@ -9,7 +9,7 @@ references = ["strands-agents 1.0.0 and 1.62.0, strands/telemetry/tracer.py"]
 WITH found AS (
     SELECT trace_id, span_id, name, operation_name, status_code, from_json(attributes, '{
         "gen_ai.tool.status": "VARCHAR", "tool.status": "VARCHAR", "gen_ai.agent.tools": "JSON",
-        "gen_ai.server.time_to_first_token": "JSON", "gen_ai.tool.json_schema": "JSON"
+        "gen_ai.server.time_to_first_token": "JSON"
     }') AS a
     FROM candidates
     WHERE scope_name = 'strands.telemetry.tracer'

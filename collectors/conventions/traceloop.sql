@@ -7,13 +7,13 @@ version    = "opentelemetry-semantic-conventions-ai 0.4 and 0.5 (OpenLLMetry up 
 references = ["traceloop/openllmetry v0.62.1, traceloop-sdk 0.62.4 traceloop/sdk/decorators/base.py"]
 +++ */
 WITH found AS (
-    SELECT trace_id, span_id, name, attributes, status_code, from_json(attributes, '{
+    SELECT trace_id, span_id, name, attributes, from_json(attributes, '{
         "traceloop.span.kind": "VARCHAR", "traceloop.entity.name": "VARCHAR", "llm.request.type": "VARCHAR",
         "traceloop.entity.input": "VARCHAR", "traceloop.entity.output": "VARCHAR",
         "traceloop.association.properties.session_id": "VARCHAR", "traceloop.association.properties.thread_id": "VARCHAR",
         "traceloop.association.properties.user_id": "VARCHAR", "traceloop.workflow.name": "VARCHAR",
         "gen_ai.tool.call.arguments": "VARCHAR", "gen_ai.tool.call.result": "VARCHAR", "gen_ai.task.status": "VARCHAR",
-        "gen_ai.operation.name": "VARCHAR", "gen_ai.completion.0.finish_reason": "VARCHAR", "gen_ai.response.model": "VARCHAR"
+        "gen_ai.operation.name": "VARCHAR", "gen_ai.completion.0.finish_reason": "VARCHAR"
     }') AS a
     FROM candidates
     WHERE attributes LIKE '%"traceloop.%' OR attributes LIKE '%"llm.request.type"%' OR attributes LIKE '%"gen_ai.prompt.0.%'

@@ -11,7 +11,7 @@ WITH found AS (
         "ai.operationId": "VARCHAR", "ai.telemetry.functionId": "VARCHAR",
         "ai.telemetry.metadata.sessionId": "VARCHAR", "ai.telemetry.metadata.userId": "VARCHAR",
         "ai.model.id": "VARCHAR", "ai.model.provider": "VARCHAR",
-        "ai.prompt.messages": "JSON", "ai.prompt.tools": "JSON", "ai.prompt": "JSON",
+        "ai.prompt.messages": "JSON", "ai.prompt.tools": "JSON",
         "ai.response.text": "VARCHAR", "ai.result.text": "VARCHAR", "ai.response.object": "VARCHAR",
         "ai.response.toolCalls": "JSON", "ai.result.toolCalls": "JSON",
         "ai.response.reasoning": "VARCHAR", "ai.response.finishReason": "VARCHAR", "ai.response.msToFirstChunk": "JSON",
