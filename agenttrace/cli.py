@@ -10,24 +10,22 @@ import logging
 import signal
 import sys
 import traceback
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import contextmanager
-from difflib import get_close_matches
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from agenttrace import terminal
-from agenttrace.config import Settings, load
+from agenttrace import judging, terminal
+from agenttrace.commands import FAILED, IMPOSSIBLE, PASSED, ready, take_in
+from agenttrace.config import load
 from agenttrace.errors import AgentTraceError, UsageError
-from agenttrace.options import Config, Db, FailOn, Form, Moment, Output, show_version
+from agenttrace.options import Config, Db, Output, show_version
 
 if TYPE_CHECKING:
-    from agenttrace.evaluators.results import Evaluation
+    pass
 
-PASSED, FAILED, IMPOSSIBLE, INTERRUPTED = 0, 1, 2, 130
 _LIST_LIMIT = 50
 _SHOWN_PROBLEMS = 20
 
@@ -51,32 +49,6 @@ def _agenttrace(  # pyright: ignore[reportUnusedFunction]
     """OpenTelemetry tracing for AI agents, with an offline evaluator in SQL."""
 
 
-def _ready(db: Path | None, config: Path | None) -> tuple[Path, Settings]:
-    """The store, with everything taken in that has arrived."""
-    from agenttrace.store import default_db
-
-    settings = load(config)
-    path = default_db(db)
-    _take_in(path, settings)
-    return path, settings
-
-
-def _take_in(path: Path, settings: Settings) -> None:
-    from agenttrace.store import refresh
-
-    refreshed = refresh(path, settings=settings)
-    if refreshed.problem:
-        terminal.note(refreshed.problem)
-    if refreshed.pending:
-        reason = ", because another process holds the file; run the command again" if refreshed.busy else ""
-        terminal.note(
-            f"{path}: not in this answer: {refreshed.pending} segments of the spool, the oldest "
-            f"{refreshed.oldest_s:.0f} s old{reason}."
-        )
-    elif refreshed.busy:
-        terminal.note(f"{path}: another process holds the file; what arrived last may be missing in this answer.")
-
-
 @app.command()
 def demo(
     folder: Annotated[
@@ -89,10 +61,10 @@ def demo(
 
     path = demo_agents.run(folder)
     settings = demo_agents.settings()
-    _take_in(path, settings)
+    take_in(path, settings)
     report = folder / "report.html"
     evaluation = judge(path, settings)
-    _publish(path, settings, evaluation, form="table", output=None, report=report)
+    judging.publish(path, settings, evaluation, form="table", output=None, report=report)
     terminal.out(f"\nreport: {report.resolve()}")
     return PASSED
 
@@ -125,7 +97,7 @@ def import_(
         terminal.note(f"... and {more:,} more were skipped")
     for leniency, count in result.leniencies.items():
         terminal.note(f"taken although OTLP forbids it, {count:,} times: {leniency}")
-    _take_in(path, settings)
+    take_in(path, settings)
     found = [(result.spans, "spans"), (result.logs, "log records"), (result.outcomes, "outcomes")]
     counts = ", ".join(f"{count:,} {name}" for count, name in found if count) or "nothing"
     terminal.out(f"{counts} of {result.traces:,} traces in {result.files:,} of {len(files):,} files -> {path}")
@@ -185,7 +157,7 @@ def list_(
     from agenttrace.completeness import nothing_to_judge
     from agenttrace.store import open_store
 
-    path, _ = _ready(db, config)
+    path, _ = ready(db, config)
     with open_store(path) as connection:
         text, total = show.list_runs(connection, limit)
     if not total:
@@ -210,7 +182,7 @@ def show_(
 
     if (run is None) != last:
         raise UsageError("show: give the ID of a run (agenttrace list shows them), or --last.")
-    path, _ = _ready(db, config)
+    path, _ = ready(db, config)
     with open_store(path) as connection:
         text = show.show_run(connection, show.find_run(connection, run))
     terminal.out(text, styled=True)
@@ -234,7 +206,7 @@ def sql(
     if query is None and sys.stdin.isatty():
         raise UsageError("sql: no query; give one, or pipe it in. agenttrace schema shows the tables.")
     text = sys.stdin.read() if query is None else query
-    path, _ = _ready(db, config)
+    path, _ = ready(db, config)
     with open_store(path, locked=True) as connection, _interruptible():
         queries.write(queries.relation(connection, text), form, output)
     return PASSED
@@ -263,88 +235,8 @@ def schema(
     return PASSED
 
 
-@app.command()
-def evaluate(
-    since: Moment = None,
-    until: Moment = None,
-    only: Annotated[list[str] | None, typer.Option(help="Run this evaluator only; repeatable.")] = None,
-    label: Annotated[str | None, typer.Option(help="Name of this evaluation.")] = None,
-    form: Annotated[Form, typer.Option("--format", help="How to write the results.")] = "table",
-    output: Output = None,
-    report: Annotated[Path | None, typer.Option(help="Also write one self-contained HTML file.")] = None,
-    include_open: Annotated[bool, typer.Option("--include-open", help="Judge runs that have not ended, too.")] = False,
-    fail_on: Annotated[FailOn, typer.Option(help="Exit with 1 from this severity on.")] = "error",
-    allow_empty: Annotated[bool, typer.Option("--allow-empty", help="Nothing to judge is no failure.")] = False,
-    db: Db = None,
-    config: Config = None,
-) -> int:
-    """Judge the runs: print findings and measurements, and keep them in the store."""
-    from agenttrace.completeness import nothing_to_judge
-    from agenttrace.evaluators.run import evaluate as judge
-
-    if since is not None and until is not None and since >= until:
-        raise UsageError(f"evaluate: --since {since.isoformat()} is not before --until {until.isoformat()}.")
-    path, settings = _ready(db, config)
-    evaluation = judge(
-        path,
-        settings,
-        since=since,
-        until=until,
-        only=only or (),
-        label=label,
-        include_open=include_open,
-        fail_on=fail_on,
-    )
-    _publish(path, settings, evaluation, form=form, output=output, report=report)
-    if not evaluation.run["trajectories"]:
-        terminal.note(nothing_to_judge(path))
-    if evaluation.passed is None:
-        return PASSED if allow_empty else IMPOSSIBLE
-    return PASSED if evaluation.passed else FAILED
-
-
-def _publish(
-    path: Path, settings: Settings, evaluation: "Evaluation", *, form: str, output: Path | None, report: Path | None
-) -> None:
-    from agenttrace.evaluators.run import write_evaluation
-
-    if evaluation.run["trajectories"]:
-        write_evaluation(path, evaluation)
-        _take_in(path, settings)
-    if report is not None:
-        from agenttrace.evaluators.reports import html
-        from agenttrace.store import open_store
-
-        with open_store(path) as connection:
-            page = html.render(evaluation, connection)
-        with terminal.whole_file(report) as part:
-            part.write_text(page, encoding="utf-8")
-    text: str = import_module(f"agenttrace.evaluators.reports.{form}").render(evaluation)
-    if output is None:
-        terminal.out(text, styled=form == "table")
-    else:
-        with terminal.whole_file(output) as part:
-            part.write_text(text + "\n", encoding="utf-8")
-
-
-@app.command()
-def evaluators(
-    name: Annotated[str | None, typer.Argument(help="Show this evaluator's file.")] = None,
-    _db: Db = None,
-    config: Config = None,
-) -> int:
-    """List the evaluators, or show one."""
-    from agenttrace.evaluators import catalog
-
-    known = catalog.load(load(config).evaluator_paths)
-    if name is not None:
-        if name not in known:
-            raise UsageError(f"evaluators: no evaluator {name!r}; {_nearest(name, known)}")
-        terminal.out(known[name].path.read_text(encoding="utf-8").rstrip())
-        return PASSED
-    rows = [(found.name, found.severity or "measures", found.question) for found in known.values()]
-    terminal.out(terminal.table(("EVALUATOR", "SEVERITY", "QUESTION"), rows, fit=terminal.width()))
-    return PASSED
+app.command()(judging.evaluate)
+app.command()(judging.evaluators)
 
 
 @app.command()
@@ -364,12 +256,6 @@ def doctor(db: Db = None, config: Config = None) -> int:
 
 def _indented(text: str) -> str:
     return "\n".join(f"      {line}" for line in terminal.inert_lines(text).split("\n"))
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    names = list(known)
-    close = get_close_matches(name, names, n=1)
-    return f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}"
 
 
 class _Log(logging.Handler):

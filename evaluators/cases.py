@@ -32,8 +32,11 @@ _OUTCOME = ("must_include", "must_not_include")
 _KEYS = [name for name in SCHEMA.names if name not in _OUTCOME] + ["expected_outcome"]
 
 
-def read(path: Path) -> list[dict[str, Any]]:
+def read(path: Path | None) -> list[dict[str, Any]]:
     """Reads a file of cases.
+
+    Args:
+        path: JSON lines; None is no cases.
 
     Returns:
         One dictionary per case, with the columns of `SCHEMA`; JSON values as JSON text.
@@ -42,6 +45,8 @@ def read(path: Path) -> list[dict[str, Any]]:
         ConfigError: A line is no JSON object, has no case_id or a second one of the same, or an unknown key; the text
             names file and line.
     """
+    if path is None:
+        return []
     rows: dict[str, dict[str, Any]] = {}
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
@@ -58,7 +63,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 def table(path: Path | None) -> pa.Table:
     """Returns the relation `cases`; empty without a file."""
-    return pa.Table.from_pylist(read(path), schema=SCHEMA) if path else SCHEMA.empty_table()
+    return pa.Table.from_pylist(read(path), schema=SCHEMA)
 
 
 def _row(place: str, line: str) -> dict[str, Any]:

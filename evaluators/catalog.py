@@ -23,6 +23,8 @@ RELATIONS = (
     "budgets",
     "outcomes",
     "sequence_matches",
+    "outcome_checks",
+    "disclosures",
 )
 FINDING_COLUMNS = ("trajectory_id", "trace_id", "span_id", "kind", "severity", "message")
 MEASUREMENT_COLUMNS = ("metric", "dimensions", "value", "unit", "n", "n_not_evaluable", "low", "high")

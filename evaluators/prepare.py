@@ -1,6 +1,6 @@
 """Gives a connection the relations that evaluators read, for one slice of the store, and locks it down."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -12,22 +12,18 @@ import duckdb
 import pyarrow as pa
 
 from agenttrace.config import Settings, ToolSettings
-from agenttrace.evaluators import argument_errors, budgets, cases, claims, tables
+from agenttrace.evaluators import (
+    argument_errors,
+    budgets,
+    cases,
+    claims,
+    disclosures,
+    outcome_checks,
+    sequences,
+    tables,
+)
 
 _STORED = ("steps", "trajectories", "outcomes")
-
-# The same columns whether or not anything fills them, so that every evaluator prepares against every store.
-SEQUENCE_MATCHES = pa.schema(
-    [
-        ("trajectory_id", pa.string()),
-        ("case_id", pa.string()),
-        ("sequence_index", pa.int64()),
-        ("matched", pa.int64()),
-        ("run_length", pa.int64()),
-        ("reference_length", pa.int64()),
-        ("edits", pa.string()),
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -83,11 +79,8 @@ def relations(
     _show_steps(con)
     for statement in con.extract_statements(_query("views")):
         con.execute(statement)
-    _fill(con, "budgets", budgets.table(con, settings.budgets) if "budgets" in reads else budgets.SCHEMA.empty_table())
-    _fill(con, "cases", cases.table(settings.cases.path) if "cases" in reads else cases.SCHEMA.empty_table())
-    _fill(con, "sequence_matches", SEQUENCE_MATCHES.empty_table())
-    _fill(con, "claims", _claims(con, settings) if "claims" in reads else claims.SCHEMA.empty_table())
-    _fill(con, "argument_errors", _errors(con) if "argument_errors" in reads else argument_errors.SCHEMA.empty_table())
+    for name, (schema, compute) in PREPARED.items():
+        _fill(con, name, compute(con, settings) if name in reads else schema.empty_table())
 
 
 def _show_steps(con: duckdb.DuckDBPyConnection) -> None:
@@ -157,8 +150,12 @@ def _claim_patterns(settings: Settings) -> Mapping[str, Iterable[str]]:
     return cast(dict[str, list[str]], patterns) if isinstance(patterns, dict) else {}
 
 
-def _errors(con: duckdb.DuckDBPyConnection) -> pa.Table:
+def _errors(con: duckdb.DuckDBPyConnection, settings: Settings) -> pa.Table:
     return argument_errors.table(con.execute(_query("requests")).fetchall())
+
+
+def _sequence_matches(con: duckdb.DuckDBPyConnection, settings: Settings) -> pa.Table:
+    return sequences.table(con, cases.read(settings.cases.path), settings.evaluators.get("tool_sequence", {}))
 
 
 def _count(con: duckdb.DuckDBPyConnection, name: str) -> int:
@@ -175,3 +172,18 @@ def _fill(con: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
 @cache
 def _query(name: str) -> str:
     return (resources.files("agenttrace.evaluators.relations") / f"{name}.sql").read_text(encoding="utf-8")
+
+
+# Relation to its columns, the same whether or not anything fills it, and what computes it where an evaluator reads it.
+PREPARED: Mapping[str, tuple[pa.Schema, Callable[[duckdb.DuckDBPyConnection, Settings], pa.Table]]] = {
+    "budgets": (budgets.SCHEMA, lambda con, settings: budgets.table(con, settings.budgets)),
+    "cases": (cases.SCHEMA, lambda _, settings: cases.table(settings.cases.path)),
+    "sequence_matches": (sequences.SCHEMA, _sequence_matches),
+    "outcome_checks": (
+        outcome_checks.SCHEMA,
+        lambda con, settings: outcome_checks.table(con, cases.read(settings.cases.path)),
+    ),
+    "disclosures": (disclosures.SCHEMA, lambda con, _: disclosures.table(con)),
+    "claims": (claims.SCHEMA, _claims),
+    "argument_errors": (argument_errors.SCHEMA, _errors),
+}

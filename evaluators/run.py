@@ -178,9 +178,6 @@ class _Job:
 
     def cases(self) -> list[dict[str, Any]]:
         """Returns one verdict per benchmark case: failed with an error in any run, None where none could be judged."""
-        path = self._settings.cases.path
-        if path is None:
-            return []
         errors: dict[str | None, set[str]] = defaultdict(set)
         for finding in self.findings:
             if finding.severity == "error" and finding.trajectory_id is not None:
@@ -193,7 +190,7 @@ class _Job:
                 "failed_runs": (failed := len(errors[case["case_id"]])),
                 "passed": None if not failed and runs <= unjudged[case["case_id"]] else not failed,
             }
-            for case in cases.read(path)
+            for case in cases.read(self._settings.cases.path)
         ]
 
     def _judge_slice(

@@ -18,17 +18,11 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from agenttrace.evaluators import argument_errors, budgets, cases, catalog, claims, prepare
+from agenttrace.evaluators import catalog, prepare
 
 GOLDEN = Path(__file__).parent / "evaluators"
 CATALOGUE = catalog.load()
-PREPARED = {
-    "claims": claims.SCHEMA,
-    "argument_errors": argument_errors.SCHEMA,
-    "budgets": budgets.SCHEMA,
-    "cases": cases.SCHEMA,
-    "sequence_matches": prepare.SEQUENCE_MATCHES,
-}
+PREPARED = {name: schema for name, (schema, _) in prepare.PREPARED.items()}
 
 
 def golden(name: str) -> dict[str, Any]:
