@@ -22,7 +22,7 @@ print(json.dumps({
 endef
 export PYRIGHT_CONFIG
 
-.PHONY: demo test check bench conformance clean
+.PHONY: demo test check mutants bench conformance clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/agenttrace demo
@@ -43,6 +43,10 @@ check: $(VENV)/.installed-dev $(CLEAN)/.installed
 	$(CLEAN)/bin/agenttrace demo build/demo > build/demo.txt
 	@$(CLEAN)/bin/python -I -c "$$PYRIGHT_CONFIG" > build/pyrightconfig.json
 	$(BIN)/pyright --project build
+
+# Takes away each condition of each evaluator's SQL: a golden case must fail.
+mutants: $(VENV)/.installed-dev
+	$(BIN)/python tests/mutants.py
 
 bench: $(VENV)/.installed-dev
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done

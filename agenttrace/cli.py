@@ -74,10 +74,16 @@ def import_(
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Files to read; - is standard input.")],
     task_id: Annotated[str | None, typer.Option(help="Task of all runs in these files.", show_default=False)] = None,
     trial: Annotated[int | None, typer.Option(help="Number of the attempt.", show_default=False)] = None,
+    messages: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY", help="Where transcripts hold their messages; else 'messages' or 'traj'.", show_default=False
+        ),
+    ] = None,
     db: Db = None,
     config: Config = None,
 ) -> int:
-    """Read OTLP JSON, JSON lines or protobuf, plain or gzip."""
+    """Read OTLP JSON, JSON lines or protobuf, chat transcripts, outcomes as CSV; plain or gzip."""
     from agenttrace.collectors.files import import_files
     from agenttrace.store import default_db
 
@@ -89,6 +95,7 @@ def import_(
             path,
             task_id=task_id,
             trial=trial,
+            messages_key=messages,
             progress=lambda name, count: tell(f"{name}: {count:,} rows"),
         )
     for problem in result.skipped[:_SHOWN_PROBLEMS]:
@@ -96,9 +103,14 @@ def import_(
     if (more := result.skipped_count - _SHOWN_PROBLEMS) > 0:
         terminal.note(f"... and {more:,} more were skipped")
     for leniency, count in result.leniencies.items():
-        terminal.note(f"taken although OTLP forbids it, {count:,} times: {leniency}")
+        terminal.note(f"taken although the format forbids it, {count:,} times: {leniency}")
     take_in(path, settings)
-    found = [(result.spans, "spans"), (result.logs, "log records"), (result.outcomes, "outcomes")]
+    found = [
+        (result.transcripts, "transcripts"),
+        (result.spans, "spans"),
+        (result.logs, "log records"),
+        (result.outcomes, "outcomes"),
+    ]
     counts = ", ".join(f"{count:,} {name}" for count, name in found if count) or "nothing"
     terminal.out(f"{counts} of {result.traces:,} traces in {result.files:,} of {len(files):,} files -> {path}")
     if result.skipped_count and not result.read_count():
@@ -236,6 +248,9 @@ def schema(
 
 
 app.command()(judging.evaluate)
+app.command()(judging.compare)
+app.command()(judging.review)
+app.command()(judging.promote)
 app.command()(judging.evaluators)
 
 

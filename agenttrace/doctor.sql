@@ -52,7 +52,7 @@ facts AS (
     SELECT 'no_model_or_tool', count(*) FILTER (model_call_count = 0 AND tool_call_count = 0), count(*), NULL
     FROM trajectories
     UNION ALL
-    SELECT 'no_tool_spans', count(*) FILTER (trajectory_id NOT IN (SELECT trajectory_id FROM tools WHERE origin = 'span')),
+    SELECT 'no_tool_spans', count(*) FILTER (trajectory_id NOT IN (SELECT trajectory_id FROM tools WHERE NOT contains(span_id, '#'))),
         count(*), NULL
     FROM asking_runs
     UNION ALL

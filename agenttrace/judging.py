@@ -1,8 +1,8 @@
-"""The commands that judge: evaluate, evaluators."""
+"""The commands that judge: evaluate, compare, review, promote, evaluators."""
 
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -55,6 +55,39 @@ def evaluate(
     return PASSED if evaluation.passed else FAILED
 
 
+def compare(
+    base: Annotated[str, typer.Argument(metavar="BASE", help="A database, or a label of the one that --db names.")],
+    head: Annotated[str, typer.Argument(metavar="HEAD", help="The candidate: a database or label, too.")],
+    form: Annotated[
+        Literal["table", "json", "markdown"], typer.Option("--format", help="How to write the results.")
+    ] = "table",
+    output: Output = None,
+    db: Db = None,
+    config: Config = None,
+) -> int:
+    """Say whether the head breaks safety or is worse than the base by more than chance."""
+    from agenttrace.evaluators import compare as comparing
+    from agenttrace.evaluators import sides
+    from agenttrace.evaluators.reports import comparison as reports
+
+    paths = [Path(name) for name in (base, head)]
+    files = [path for path in paths if path.is_file()]
+    if len(files) == 1:
+        other = next(name for name, path in zip((base, head), paths, strict=True) if path not in files)
+        raise UsageError(f"compare: {files[0]} is a file, {other!r} is none; give two databases, or two labels of one.")
+    if files:
+        settings = load(config)
+        for path in files:
+            take_in(path, settings)
+        before, after = (sides.of_store(path, settings) for path in files)
+    else:
+        store, settings = ready(db, config)
+        before, after = sides.of_labels(store, settings, base, head)
+    found = comparing.compare(before, after)
+    _write(reports.RENDER[form](found), output, styled=form == "table")
+    return IMPOSSIBLE if found.passed is None else PASSED if found.passed else FAILED
+
+
 def publish(
     path: Path, settings: Settings, evaluation: "Evaluation", *, form: str, output: Path | None, report: Path | None
 ) -> None:
@@ -73,11 +106,85 @@ def publish(
         with terminal.whole_file(report) as part:
             part.write_text(page, encoding="utf-8")
     text: str = import_module(f"agenttrace.evaluators.reports.{form}").render(evaluation)
+    _write(text, output, styled=form == "table")
+
+
+def _write(text: str, output: Path | None, *, styled: bool) -> None:
     if output is None:
-        terminal.out(text, styled=form == "table")
+        terminal.out(text, styled=styled)
     else:
         with terminal.whole_file(output) as part:
             part.write_text(text + "\n", encoding="utf-8")
+
+
+def review(
+    run: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="Id of a run, or how it begins: all that was said of it.")
+    ] = None,
+    passed: Annotated[bool | None, typer.Option("--passed/--failed", help="Your verdict on RUN.")] = None,
+    detail: Annotated[str | None, typer.Option(help="Why; kept with the verdict.", show_default=False)] = None,
+    db: Db = None,
+    config: Config = None,
+) -> int:
+    """List the runs on which checker, judge and evaluators disagree; settle one by your own verdict."""
+    from agenttrace.evaluators import review as reviews
+    from agenttrace.show import find_run
+    from agenttrace.store import open_store
+
+    if run is None and (passed is not None or detail is not None):
+        raise UsageError("review: a verdict needs its RUN; agenttrace review lists those in question.")
+    if passed is None and detail is not None:
+        raise UsageError("review: --detail goes with --passed or --failed.")
+    path, settings = ready(db, config)
+    if run is None:
+        with open_store(path) as connection:
+            reviews.make_relations(connection, settings)
+            text, count = reviews.overview(connection)
+        terminal.out(text)
+        if count:
+            terminal.note("\nagenttrace review RUN shows what was said; --passed or --failed after it settles the run.")
+        return PASSED
+    with open_store(path) as connection:
+        found = find_run(connection, run, command="review")
+    if passed is not None:
+        reviews.settle(path, found, passed=passed, detail=detail)
+        take_in(path, settings)
+        terminal.note(f"recorded: a human says that run {found['trajectory_id']} {'passed' if passed else 'failed'}.")
+    with open_store(path) as connection:
+        reviews.make_relations(connection, settings)
+        terminal.out(reviews.side_by_side(connection, found))
+    if passed is None:
+        terminal.note(f"\nagenttrace show {run} shows the run; --passed or --failed settles it.")
+    return PASSED
+
+
+def promote(
+    run: Annotated[str, typer.Argument(metavar="TRAJECTORY", help="Id of a run, or how it begins.")],
+    cases: Annotated[
+        Path | None, typer.Option(help="Append the case to this file; else it is printed.", show_default=False)
+    ] = None,
+    db: Db = None,
+    config: Config = None,
+) -> int:
+    """Turn a run into a benchmark case, with what happened as the starting point."""
+    from agenttrace.evaluators import promote as promotions
+    from agenttrace.evaluators import review as reviews
+    from agenttrace.show import find_run
+    from agenttrace.store import open_store
+
+    path, settings = ready(db, config)
+    with open_store(path) as connection:
+        found = find_run(connection, run, command="promote")
+        reviews.make_relations(connection, settings)
+        promotion = promotions.promotion_of(connection, found["trajectory_id"])
+    if cases is None:
+        case = promotion.named(settings.cases.path)
+        terminal.out(promotions.line_of(case))
+    else:
+        case = promotions.append(promotion, cases)
+    for hint in promotions.hints(promotion, case, cases):
+        terminal.note(hint)
+    return PASSED
 
 
 def evaluators(

@@ -10,6 +10,7 @@ from opentelemetry import baggage, context, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import (
     Span,
+    SpanContext,
     SpanKind,
     Status,
     StatusCode,
@@ -28,6 +29,7 @@ from agenttrace.values import type_name
 Attributes = dict[str, AttributeValue]
 
 _RUN: Final = context.create_key("agenttrace-run")
+_OUTERMOST: Final = context.create_key("agenttrace-outermost-run")
 _BAGGAGE: Final = {
     semconv.TASK_ID: semconv.TASK_ID,
     semconv.TRIAL: semconv.TRIAL,
@@ -74,6 +76,11 @@ def inherited_attributes(within: Context) -> Mapping[str, AttributeValue]:
         return {}
     stated = within.get(_RUN)
     return stated if stated is not None else _from_baggage(within)  # pyright: ignore[reportReturnType]
+
+
+def outermost_run(within: Context) -> SpanContext | None:
+    """Returns the span of the outermost enclosing run of this process; None outside of runs."""
+    return within.get(_OUTERMOST)  # pyright: ignore[reportReturnType]
 
 
 def _from_baggage(within: Context) -> Attributes:
@@ -232,6 +239,7 @@ def open_run(recording: Recording, attributes: Mapping[str, AttributeValue], *, 
         inherited = inherited_attributes(within)
         recording.context = context.set_value(_RUN, {**inherited, **attributes}, recording.context)
         if semconv.AGENT_NAME not in inherited:
+            recording.context = context.set_value(_OUTERMOST, recording.span.get_span_context(), recording.context)
             record_start(recording)
     except Exception as error:
         report("open a run", error)

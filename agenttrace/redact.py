@@ -85,6 +85,26 @@ def may_hold_secrets(text: str) -> bool:
     )
 
 
+def find_secrets(text: str) -> list[tuple[str, str]]:
+    """Finds what `redact_defaults` hides and nobody may read; e-mail addresses and phone numbers are no secrets.
+
+    Returns:
+        (kind, value), each value once; kinds are private_key, bearer_token, api_key and card_number.
+    """
+    found: list[tuple[str, str]] = []
+    if "-----BEGIN" in text:
+        found += [("private_key", match[0]) for match in _PRIVATE_KEY.finditer(text)]
+    if "earer" in text or "EARER" in text:
+        found += [("bearer_token", match[0].removeprefix(match[1])) for match in _BEARER.finditer(text)]
+    if "eyJ" in text:
+        found += [("bearer_token", match[0]) for match in _JWT.finditer(text)]
+    if _may_hold_api_key(text):
+        found += [("api_key", match[0]) for match in _API_KEY.finditer(text)]
+    if _HAS_DIGIT_RUN.search(text):
+        found += [("card_number", match[0]) for match in _CARD.finditer(text) if _hide_card(match) == HIDDEN]
+    return list(dict.fromkeys(found))
+
+
 def _may_hold_api_key(text: str) -> bool:
     return (
         "sk-" in text

@@ -243,7 +243,7 @@ COMMENT ON COLUMN spans.span_id IS '16 lower-case hex characters, unique within 
 COMMENT ON COLUMN spans.parent_span_id IS 'NULL for a root span';
 COMMENT ON COLUMN spans.name IS 'span name';
 COMMENT ON COLUMN spans.span_kind IS 'internal, server, client, producer, consumer or unspecified';
-COMMENT ON COLUMN spans.start_time_unix_nano IS 'nanoseconds since 1970-01-01 UTC';
+COMMENT ON COLUMN spans.start_time_unix_nano IS 'nanoseconds since 1970-01-01 UTC; of a chat transcript without times, places in its order';
 COMMENT ON COLUMN spans.end_time_unix_nano IS 'nanoseconds since 1970-01-01 UTC; NULL: the span has started and has not ended';
 COMMENT ON COLUMN spans.status_code IS 'unset, ok or error';
 COMMENT ON COLUMN spans.status_message IS 'description of the status';
@@ -343,7 +343,7 @@ COMMENT ON COLUMN steps.reasoning_tokens IS 'tokens, part of output_tokens';
 COMMENT ON COLUMN steps.usage_source IS 'own, aggregate (a sum over the steps below) or duplicate';
 COMMENT ON COLUMN steps.cost_usd IS 'US dollars; NULL where unpriced';
 COMMENT ON COLUMN steps.cost_source IS 'stated by the span, computed from a price table, or NULL';
-COMMENT ON COLUMN steps.start_time IS 'UTC';
+COMMENT ON COLUMN steps.start_time IS 'UTC; NULL for a step of a chat transcript without times';
 COMMENT ON COLUMN steps.end_time IS 'UTC; NULL while unfinished';
 COMMENT ON COLUMN steps.duration_ms IS 'milliseconds';
 COMMENT ON COLUMN steps.time_to_first_token_ms IS 'milliseconds';
@@ -354,7 +354,7 @@ COMMENT ON COLUMN steps.response_id IS 'id that the provider gave the response';
 COMMENT ON COLUMN steps.mutability_source IS 'span, annotation, configuration or name';
 COMMENT ON COLUMN steps.turn_span_id IS 'model step that requested this tool call';
 
-COMMENT ON COLUMN steps.effect_reason IS 'why effect is unknown: timeout, unfinished, cancelled, connection_lost, server_error, unspecific or opaque';
+COMMENT ON COLUMN steps.effect_reason IS 'why effect is unknown: timeout, unfinished, cancelled, connection_lost, server_error, unspecific or opaque; unknown_tool where the runtime refused a tool that it does not have';
 
 COMMENT ON TABLE trajectories IS 'One row per run of an agent.';
 COMMENT ON COLUMN trajectories.trajectory_id IS 'hash of the trace and the outermost agent span';

@@ -7,6 +7,7 @@ Keys without the prefix `agenttrace.` are OpenTelemetry GenAI semantic conventio
 from typing import Final
 
 SCOPE_NAME: Final = "agenttrace"
+TRANSCRIPT_SCOPE_NAME: Final = "agenttrace.transcript"
 
 OPERATION: Final = "gen_ai.operation.name"
 EXECUTE_TOOL: Final = "execute_tool"
@@ -45,6 +46,7 @@ TASK_ID: Final = "agenttrace.task.id"
 TRIAL: Final = "agenttrace.trial"
 USER_INPUT: Final = "agenttrace.user_input"
 FINAL_RESPONSE: Final = "agenttrace.final_response"
+LAST_MESSAGES: Final = "agenttrace.transcript.last_messages"
 THOUGHT: Final = "agenttrace.thought"
 INITIAL_STATE: Final = "agenttrace.state.initial"
 FINAL_STATE: Final = "agenttrace.state.final"

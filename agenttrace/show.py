@@ -65,8 +65,10 @@ def list_runs(connection: "DuckDBPyConnection", limit: int) -> tuple[str, int]:
     return terminal.table(header, cells, fit=terminal.width(), right=frozenset(range(4, 9))), total
 
 
-def find_run(connection: "DuckDBPyConnection", prefix: str | None) -> Row:
+def find_run(connection: "DuckDBPyConnection", prefix: str | None, *, command: str = "show") -> Row:
     """Returns the trajectory whose id, or whose trace's id, begins with `prefix`; the latest one for None.
+
+    Messages begin with `command`.
 
     Raises:
         UsageError: No run, or several, have such an id.
@@ -76,13 +78,13 @@ def find_run(connection: "DuckDBPyConnection", prefix: str | None) -> Row:
     exact = [run for run in found if wanted in (run["trajectory_id"], run["trace_id"])]
     found = exact or found
     if prefix is None and not found:
-        raise UsageError("show: this store holds no runs. agenttrace doctor says why.")
+        raise UsageError(f"{command}: this store holds no runs. agenttrace doctor says why.")
     if not found:
-        raise UsageError(f"show: no run's id begins with {prefix!r}. agenttrace list shows the runs.")
+        raise UsageError(f"{command}: no run's id begins with {prefix!r}. agenttrace list shows the runs.")
     if prefix is not None and len(found) > 1:
         some = ", ".join(run["trajectory_id"][:_ID_LENGTH] for run in found[:5])
         more = f" and {len(found) - 5:,} more" if len(found) > 5 else ""
-        raise UsageError(f"show: {prefix!r} is how the ids of several runs or their traces begin: {some}{more}.")
+        raise UsageError(f"{command}: {prefix!r} is how the ids of several runs or their traces begin: {some}{more}.")
     return found[0]
 
 

@@ -80,6 +80,16 @@ _LOGS = _Signal(
 )
 
 
+def is_otlp(document: Any) -> bool:
+    """Says whether a parsed document has the shape of a trace or log request, or is a list with one in it."""
+    keys = (*_TRACES.groups, *_LOGS.groups)
+    requests = cast("list[Any]", document) if isinstance(document, list) else [document]
+    # An empty request is `{}`, no requests are `[]`.
+    return document == [] or any(
+        isinstance(request, dict) and (not request or any(key in request for key in keys)) for request in requests
+    )
+
+
 @collector_off()
 def decode_json(document: Any, leniencies: Counter[str] | None = None) -> Decoded:
     """Decodes one trace or log request, or a list of them.

@@ -1,4 +1,4 @@
-"""Files -> spool: OTLP JSON and JSON lines, OTLP protobuf, outcomes as CSV; gzip of any; `-` is standard input.
+"""Files -> spool: OTLP as JSON, JSON lines or protobuf, chat transcripts, outcomes as CSV; gzip of any; `-` is stdin.
 
 A file is read as a stream. What cannot be read is reported with its place and skipped, and the rest lands. An import
 brings whole traces of the past, so its segments are settled.
@@ -10,15 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import orjson
 
 from agenttrace.collectors.decode import Decoded, decode_logs_protobuf, decode_traces_protobuf, json_text
-from agenttrace.collectors.decode_json import decode_json
+from agenttrace.collectors.decode_json import decode_json, is_otlp
 from agenttrace.collectors.json_documents import MAX_DOCUMENT_BYTES, BadDocument, json_documents
 from agenttrace.collectors.outcomes_csv import read_outcomes
 from agenttrace.collectors.sources import ACCEPTED, Source, form_of, opened, read_error
+from agenttrace.collectors.transcripts import TranscriptReader
 from agenttrace.errors import DecodeError, SpoolError, SpoolFullError
 from agenttrace.spans import LogRow, OutcomeRow, SpanRow
 from agenttrace.spool import Spool, spool_folder
@@ -53,7 +54,8 @@ class ImportResult:
         files: Files of which something was read.
         spans: Span records read; one that the store has is not stored again.
         logs: Log records of spans read.
-        outcomes: Outcomes read.
+        transcripts: Chat transcripts read; each has become spans.
+        outcomes: Outcomes read, also those that stand in transcripts.
         traces: Different traces among the spans.
         skipped: What was skipped, at most MAX_PROBLEMS of it.
         skipped_count: All that was skipped.
@@ -65,6 +67,7 @@ class ImportResult:
     files: int = 0
     spans: int = 0
     logs: int = 0
+    transcripts: int = 0
     outcomes: int = 0
     traces: int = 0
     skipped: list[Problem] = field(default_factory=list[Problem])
@@ -90,6 +93,7 @@ def import_files(
     *,
     task_id: str | None = None,
     trial: int | None = None,
+    messages_key: str | None = None,
     progress: Progress | None = None,
 ) -> ImportResult:
     """Reads files into the spool of a store; `store.refresh` then brings them into the store.
@@ -99,19 +103,28 @@ def import_files(
         db: The store.
         task_id: Task of records that name none.
         trial: Trial of records that name none.
+        messages_key: Where transcripts hold their messages; None for `messages` or `traj`.
         progress: Called with the name of a file and the rows read so far, in all files.
 
     Raises:
         SpoolError: The spool cannot be written; what was written before stays.
     """
-    return _Import(db, task_id, trial, progress).run(paths)
+    return _Import(db, task_id, trial, messages_key, progress).run(paths)
 
 
 class _Import:
-    def __init__(self, db: Path, task_id: str | None, trial: int | None, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        db: Path,
+        task_id: str | None,
+        trial: int | None,
+        messages_key: str | None,
+        progress: Progress | None,
+    ) -> None:
         self._batches = _Batches(db)
         self._task_id = task_id
         self._trial = trial
+        self._messages_key = messages_key
         self._tag = _Tag({_TASK_ID: task_id, _TRIAL: trial})
         self._progress = progress
         self._traces: set[int] = set()
@@ -148,6 +161,9 @@ class _Import:
             self._read_protobuf(source)
 
     def _read_json(self, source: Source) -> None:
+        transcripts = TranscriptReader(
+            source.modified_ns, self._messages_key, self._task_id, self._trial, self._result.leniencies
+        )
         for found in json_documents(source.stream, self._result.leniencies):
             place = f"{source.name}:{found.line}"
             if isinstance(found, BadDocument):
@@ -156,8 +172,10 @@ class _Import:
             try:
                 if _is_other_signal(found.value):
                     self._result.other_signals += 1
-                else:
+                elif is_otlp(found.value):
                     self._take(source, place, decode_json(found.value))
+                else:
+                    self._take_transcripts(source, place, found.value, transcripts)
             except DecodeError as err:
                 self._result.skip(place, str(err))
 
@@ -208,6 +226,24 @@ class _Import:
         self._batches.add("spans", self._tag.rows(decoded.spans), sum(len(row.attributes) for row in decoded.spans))
         self._batches.add("logs", self._tag.rows(decoded.logs), sum(len(row.attributes) for row in decoded.logs))
         self._report(source)
+
+    def _take_transcripts(self, source: Source, place: str, document: Any, reader: TranscriptReader) -> None:
+        if not isinstance(document, list):
+            self._take_transcript(source, place, document, reader)
+            return
+        for index, record in enumerate(cast("list[Any]", document)):
+            try:
+                self._take_transcript(source, f"{place}[{index}]", record, reader)
+            except DecodeError as err:
+                self._result.skip(f"{place}[{index}]", str(err))
+
+    def _take_transcript(self, source: Source, place: str, record: Any, reader: TranscriptReader) -> None:
+        transcript = reader.read(record)
+        self._result.transcripts += 1
+        self._take(source, place, Decoded(spans=transcript.spans, problems=transcript.problems))
+        if transcript.outcome is not None:
+            self._result.outcomes += 1
+            self._batches.add("outcomes", [transcript.outcome], 0)
 
     def _report(self, source: Source) -> None:
         if self._progress is not None:

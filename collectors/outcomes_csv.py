@@ -1,4 +1,7 @@
-"""Outcomes as CSV -> rows: task_id, trial, passed or reward, source; trajectory_id, score and detail where given."""
+"""Outcomes as CSV -> rows: task_id, trial, passed or reward, source; trajectory_id, score and detail where given.
+
+A row whose cells say neither, or whose `passed` is 'error', is a trial that could not run.
+"""
 
 import csv
 import math
@@ -13,6 +16,7 @@ _KEYS = ("task_id", "trajectory_id")
 _VERDICTS = ("passed", "reward", "score")
 _YES = ("true", "1", "1.0", "yes", "pass", "passed")
 _NO = ("false", "0", "0.0", "no", "fail", "failed")
+_DID_NOT_RUN = ("error", "could not run")
 _MAX_TRIAL = 2**31 - 1
 _SHOWN_CHARACTERS = 40
 
@@ -57,7 +61,7 @@ def read_outcomes(
                 if len(cells) > len(names):
                     raise DecodeError(f"{len(cells)} cells; the header has {len(names)}")
                 given = {name: cell for name, cell in record.items() if cell}
-                yield reader.line_num, _row({**defaults, **given}, recorded_at_unix_nano)
+                yield reader.line_num, outcome_row({**defaults, **given}, recorded_at_unix_nano)
             except DecodeError as err:
                 yield reader.line_num, err
 
@@ -66,11 +70,16 @@ def _names(cells: Iterable[str]) -> list[str]:
     return [cell.strip().lower() for cell in cells]
 
 
-def _row(record: Mapping[str, str | None], recorded_at_unix_nano: int) -> OutcomeRow:
+def outcome_row(record: Mapping[str, str | None], recorded_at_unix_nano: int) -> OutcomeRow:
+    """Makes the row of one outcome from its columns as text; `passed` and `score` are both NULL if it did not run.
+
+    Raises:
+        DecodeError: A value is none of its kind, or the record names no run.
+    """
     passed, score = _passed(record.get("passed")), _score(record.get("reward") or record.get("score"))
-    if passed is None and score is None:
-        raise DecodeError("no verdict; expected passed (true or false) or reward (a number)")
-    if passed is None and score is not None and record.get("reward"):
+    if (record.get("passed") or "").lower() in _DID_NOT_RUN:
+        score = None
+    elif passed is None and score is not None and record.get("reward"):
         passed = score >= 1 - _REWARD_ROUNDING
     if not any(record.get(key) for key in _KEYS):
         raise DecodeError("names no run; expected a task_id or a trajectory_id")
@@ -79,7 +88,7 @@ def _row(record: Mapping[str, str | None], recorded_at_unix_nano: int) -> Outcom
         raise DecodeError(f"source is {_cut(source)}; expected {', '.join(SOURCES[:-1])} or {SOURCES[-1]}")
     return OutcomeRow(
         task_id=record.get("task_id"),
-        trial=_trial(record.get("trial")),
+        trial=trial_of(record.get("trial")),
         trajectory_id=record.get("trajectory_id"),
         source=source,
         passed=passed,
@@ -90,13 +99,13 @@ def _row(record: Mapping[str, str | None], recorded_at_unix_nano: int) -> Outcom
 
 
 def _passed(text: str | None) -> bool | None:
-    if not text:
+    if not text or text.lower() in _DID_NOT_RUN:
         return None
     if text.lower() in _YES:
         return True
     if text.lower() in _NO:
         return False
-    raise DecodeError(f"passed is {_cut(text)}; expected true or false")
+    raise DecodeError(f"passed is {_cut(text)}; expected true, false, or error if it could not run")
 
 
 def _score(text: str | None) -> float | None:
@@ -108,7 +117,12 @@ def _score(text: str | None) -> float | None:
     return score
 
 
-def _trial(text: str | None) -> int | None:
+def trial_of(text: str | None) -> int | None:
+    """Reads the number of a trial; None where there is none.
+
+    Raises:
+        DecodeError: It is no whole number.
+    """
     if not text:
         return None
     # A table with gaps holds 3 as 3.0.

@@ -1,4 +1,4 @@
-"""Arguments of requested tool calls against the JSON schemas that were offered with them.
+"""Arguments of tool calls against JSON schemas: offered with a request, or configured for what was executed.
 
 Schemas and arguments come out of traces and are hostile: nothing is fetched, no regular expression of theirs is run,
 and the work on one call is bounded, however often a schema refers to itself.
@@ -25,6 +25,7 @@ SCHEMA = pa.schema(
         ("position", pa.int64()),
         ("tool_call_id", pa.string()),
         ("tool_name", pa.string()),
+        ("source", pa.string()),
         ("rule", pa.string()),
         ("message", pa.string()),
     ]
@@ -95,22 +96,28 @@ def check(schema: str, arguments: str) -> ArgumentError | None:
     return ArgumentError(faults[0][1], "; ".join(words for words, _ in faults[:_SHOWN_ERRORS]) + more)
 
 
+def definitions(schemas: Mapping[str, Any]) -> str:
+    """Returns configured schemas, tool to schema, in the form in which tools are offered: JSON, dates as text."""
+    return json.dumps([{"name": name, "parameters": schema} for name, schema in schemas.items()], default=str)
+
+
 def table(requests: Iterable[Sequence[str]]) -> pa.Table:
     """Returns the relation `argument_errors`.
 
     Args:
-        requests: Rows of trajectory_id, trace_id, span_id of the model call, offered tools and requested calls as JSON.
+        requests: Rows of trajectory_id, trace_id, span_id, source, tools and calls as JSON. With the source `offered`
+            the step is a model call, with its offered tools and requested calls; with `configured` it is a tool call.
     """
     rows: list[tuple[Any, ...]] = []
-    for trajectory_id, trace_id, span_id, offered, requested in requests:
-        schemas = _schemas(offered)
-        for position, call in enumerate(_objects(requested), start=1):
+    for trajectory_id, trace_id, span_id, source, tools, calls in requests:
+        schemas = _schemas(tools)
+        for position, call in enumerate(_objects(calls), start=1):
             name, arguments = call.get("name"), call.get("arguments")
             schema = schemas.get(name) if isinstance(name, str) else None
             if schema is not None and arguments is not None:
                 error = _cached_check(schema, json.dumps(arguments, sort_keys=True))
                 if error is not None:
-                    rows.append((trajectory_id, trace_id, span_id, position, call.get("id"), name, *error))
+                    rows.append((trajectory_id, trace_id, span_id, position, call.get("id"), name, source, *error))
     return tables.table(rows, SCHEMA)
 
 
@@ -184,9 +191,9 @@ def _cached_check(schema: str, arguments: str) -> ArgumentError | None:
 
 
 @lru_cache(maxsize=1024)
-def _schemas(offered: str) -> Mapping[str, str]:
+def _schemas(tools: str) -> Mapping[str, str]:
     found: dict[str, str] = {}
-    for tool in _objects(offered):
+    for tool in _objects(tools):
         name, parameters = tool.get("name"), tool.get("parameters")
         if isinstance(name, str) and isinstance(parameters, dict):
             found[name] = json.dumps(parameters)

@@ -40,7 +40,7 @@ WITH totals AS (
 ),
 -- Exactly at the limit is fine. A sum of money carries the rounding of its parts: 0.1 + 0.2 is not over 0.3.
 over AS (
-    SELECT * FROM totals WHERE used > allowed + CASE kind WHEN 'max_cost_usd' THEN 1e-9 * greatest(allowed, 1e-3) ELSE 0 END
+    SELECT * FROM totals WHERE used > allowed + 1e-9 * greatest(allowed, 1e-3)
 ),
 -- Only runs over a budget need their steps in order.
 spent AS (
@@ -71,7 +71,7 @@ crossings AS (
         arg_min(
             {'trace_id': trace_id, 'span_id': span_id, 'step_index': step_index, 'tool_name': tool_name, 'model': model, 'sum_so_far': sum_so_far},
             (step_index, span_id)
-        ) FILTER (WHERE sum_so_far > allowed AND amount IS NOT NULL) AS crossing,
+        ) FILTER (WHERE sum_so_far > allowed) AS crossing,
         arg_max(
             {'trace_id': trace_id, 'span_id': span_id, 'step_index': step_index, 'tool_name': tool_name, 'model': model, 'sum_so_far': sum_so_far},
             (step_index, span_id)
@@ -83,7 +83,7 @@ followers AS (
     SELECT r.trajectory_id, r.kind, list_transform(list_sort(list({'i': r.step_index, 's': r.span_id})), lambda f: f.s) AS span_ids
     FROM running AS r
     JOIN crossings AS c USING (trajectory_id, kind)
-    WHERE r.step_index > c.crossing.step_index AND (r.amount > 0 OR r.kind = 'max_duration_ms')
+    WHERE r.step_index > c.crossing.step_index AND r.amount > 0
     GROUP BY r.trajectory_id, r.kind
 ),
 overruns AS (
@@ -100,11 +100,9 @@ overruns AS (
 -- A number with its unit, as a person writes it.
 worded AS (
     SELECT *, list_transform([used, allowed, used - allowed, spent_after], lambda x: CASE kind
-        WHEN 'max_tool_calls' THEN format('{:d} tool call{}', x::BIGINT, CASE WHEN x = 1 THEN '' ELSE 's' END)
-        WHEN 'max_model_calls' THEN format('{:d} model call{}', x::BIGINT, CASE WHEN x = 1 THEN '' ELSE 's' END)
-        WHEN 'max_tokens' THEN format('{:d} token{}', x::BIGINT, CASE WHEN x = 1 THEN '' ELSE 's' END)
         WHEN 'max_cost_usd' THEN regexp_replace(format('{:.6f}', x::DOUBLE), '(\.\d\d\d*?)0+$', '\1') || ' USD'
         WHEN 'max_duration_ms' THEN format('{:.0f} ms', x::DOUBLE)
+        ELSE format('{:d} {}{}', x::BIGINT, replace(regexp_extract(kind, '^max_(.*)s$', 1), '_', ' '), CASE WHEN x = 1 THEN '' ELSE 's' END)
     END) AS words
     FROM overruns
 ),
@@ -112,35 +110,34 @@ worded AS (
 blind AS (
     SELECT
         t.trajectory_id, t.kind,
-        CASE
-            WHEN t.kind = 'max_cost_usd' AND t.unpriced_model_calls > 0 THEN format('{:d} model call{} without a price', t.unpriced_model_calls, CASE WHEN t.unpriced_model_calls = 1 THEN '' ELSE 's' END)
-            WHEN t.kind = 'max_cost_usd' AND t.used IS NULL THEN 'no cost was recorded'
-            WHEN t.kind = 'max_tokens' AND t.used IS NULL THEN 'no token counts were recorded'
-            WHEN t.kind = 'max_tokens' AND u.unmetered > 0 THEN format('{:d} model call{} without token counts', u.unmetered, CASE WHEN u.unmetered = 1 THEN '' ELSE 's' END)
-            WHEN t.kind = 'max_duration_ms' AND t.used IS NULL THEN 'no duration is known'
-            WHEN t.kind = 'max_tool_calls' AND t.used = 0 AND u.asked_and_went_on THEN 'the model requested tool calls, and none was recorded'
-            WHEN t.kind = 'max_tool_calls' AND t.used = 0 AND NOT coalesce(u.seen, FALSE) THEN 'neither a tool call nor the output of a model was recorded'
-            WHEN t.kind = 'max_model_calls' AND t.used = 0 THEN 'no model call was recorded'
+        CASE t.kind
+            WHEN 'max_cost_usd' THEN CASE
+                WHEN t.unpriced_model_calls > 0 THEN format('{:d} model call{} without a price', t.unpriced_model_calls, CASE WHEN t.unpriced_model_calls = 1 THEN '' ELSE 's' END)
+                WHEN t.used IS NULL THEN 'no cost was recorded' END
+            WHEN 'max_tokens' THEN CASE
+                WHEN t.used IS NULL THEN 'no token counts were recorded'
+                WHEN u.unmetered > 0 THEN format('{:d} model call{} without token counts', u.unmetered, CASE WHEN u.unmetered = 1 THEN '' ELSE 's' END) END
+            WHEN 'max_duration_ms' THEN CASE WHEN t.used IS NULL THEN 'no duration is known' END
+            WHEN 'max_tool_calls' THEN CASE
+                WHEN u.asked_and_went_on THEN 'the model requested tool calls, and none was recorded'
+                WHEN NOT coalesce(u.seen, FALSE) THEN 'neither a tool call nor the output of a model was recorded' END
+            WHEN 'max_model_calls' THEN CASE WHEN t.used = 0 THEN 'no model call was recorded' END
         END AS reason
     FROM totals AS t
     LEFT JOIN (
         SELECT
             trajectory_id,
-            count(*) FILTER (WHERE kind = 'model' AND input_tokens IS NULL AND output_tokens IS NULL)
-                * (count(*) FILTER (WHERE usage_source = 'aggregate' AND input_tokens IS NOT NULL) = 0)::BIGINT AS unmetered,
+            count(*) FILTER (WHERE kind = 'model' AND input_tokens IS NULL) * (count(*) FILTER (WHERE usage_source = 'aggregate') = 0)::BIGINT AS unmetered,
             -- A refused call was recorded, though it did not run.
-            coalesce(max(step_index) FILTER (WHERE kind = 'model')
-                > min(step_index) FILTER (WHERE kind = 'model' AND requested_tool_calls IS NOT NULL AND requested_tool_calls::VARCHAR <> '[]'), FALSE)
-                AND NOT bool_or(kind = 'tool') AS asked_and_went_on,
+            coalesce(max(step_index) > min(step_index) FILTER (WHERE requested_tool_calls::VARCHAR <> '[]'), FALSE) AND NOT bool_or(kind = 'tool') AS asked_and_went_on,
             -- A reason such as "stop" says that no tool was asked for, even where the output was not captured.
             bool_or(kind = 'tool' OR (kind = 'model' AND (output_messages IS NOT NULL OR requested_tool_calls IS NOT NULL OR NOT regexp_matches(finish_reason, 'tool|function', 'i')))) AS seen
         FROM steps
-        WHERE kind IN ('model', 'agent', 'tool') AND trajectory_id IN (SELECT trajectory_id FROM totals)
         GROUP BY trajectory_id
     ) AS u USING (trajectory_id)
     ANTI JOIN over AS o ON o.trajectory_id = t.trajectory_id AND o.kind = t.kind
     UNION ALL
-    SELECT trajectory_id, 'budget', 'no budget applies to this run: [budgets] in agenttrace.toml sets them'
+    SELECT trajectory_id, 'no_rule', 'no rule for this run: [budgets] in agenttrace.toml'
     FROM trajectories
     ANTI JOIN budgets USING (trajectory_id)
 )

@@ -1,6 +1,7 @@
 """Reads evaluator files: one SQL query below a TOML header."""
 
 import hashlib
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -94,7 +95,7 @@ class Evaluator:
     def _typed(self, name: str, param: Param, value: Any) -> duckdb.Value:
         if not _fits(value, param.type):
             raise ConfigError(f"evaluators.{self.name}.{name} is {value!r}; expected {param.type}: {param.help}")
-        return duckdb.Value(_typed_none(value, param.type), duckdb.type(param.type))
+        return duckdb.Value(_bindable(value, param.type), duckdb.type(param.type))
 
 
 def load(folders: Iterable[Path] = ()) -> dict[str, Evaluator]:
@@ -281,6 +282,8 @@ def _fits(value: object, sql_type: str) -> bool:
     if sql_type.startswith("MAP("):
         inner = sql_type.removeprefix("MAP(").removesuffix(")").split(",", 1)[1]
         return isinstance(value, dict) and all(_fits(part, inner) for part in cast(dict[str, object], value).values())
+    if sql_type == "JSON":
+        return isinstance(value, dict)
     if sql_type in ("DOUBLE", "FLOAT") or sql_type.startswith("DECIMAL"):
         return isinstance(value, (int, float)) and not isinstance(value, bool)
     if sql_type in ("BIGINT", "INTEGER"):
@@ -289,6 +292,8 @@ def _fits(value: object, sql_type: str) -> bool:
     return sql_type in expected and isinstance(value, expected[sql_type])
 
 
-def _typed_none(value: Any, sql_type: str) -> Any:
-    """Integers of TOML bind as DOUBLE where that is the type."""
+def _bindable(value: Any, sql_type: str) -> Any:
+    """Integers of TOML bind as DOUBLE where that is the type, and tables as JSON text, dates in them as text."""
+    if sql_type == "JSON" and value is not None:
+        return json.dumps(value, default=str)
     return float(value) if sql_type == "DOUBLE" and isinstance(value, int) else value

@@ -108,9 +108,7 @@ calls AS MATERIALIZED (
             ELSE 'failed' || coalesce(' with ' || left(s.error_type, 60), '')
         END AS ending,
         -- What leaves good reason to think that it took effect; other exceptions mostly come before the effect.
-        s.status IN ('timeout', 'unfinished', 'cancelled')
-            OR coalesce(regexp_matches(s.error_type, '(?:ConnectionReset|ConnectionAborted|BrokenPipe|RemoteDisconnected|RemoteProtocol|ServerDisconnected|IncompleteRead|ChunkedEncoding|ReadError|WriteError|EOFError|ECONNRESET|EPIPE|InternalServerError|ServiceUnavailable|BadGateway|ServerError|InternalError)'), FALSE)
-            OR coalesce(regexp_matches(left(s.error_message, 1000), '\bconnection (?:was )?(?:reset|lost|aborted|closed|dropped)\b|\bbroken pipe\b|\bserver disconnected\b|\bremote end closed\b|\bunexpected eof\b|\binternal server error\b|\bbad gateway\b|\bservice unavailable\b|\b(?:status|code|http|error)\W{0,3}5\d\d\b|^5\d\d\b', 'i'), FALSE) AS likely
+        coalesce(s.effect_reason IN ('timeout', 'unfinished', 'cancelled', 'connection_lost', 'server_error'), FALSE) AS likely
     FROM suspected AS m
     JOIN steps AS s ON s.trajectory_id = m.trajectory_id AND s.trace_id = m.trace_id AND s.span_id = m.span_id AND s.kind = 'tool'
 ),
@@ -396,7 +394,7 @@ judged AS (
             WHEN n.checked THEN 'checked_retry'
             ELSE 'unverified_retry'
         END AS verdict,
-        (e.a_effect = 'unknown' AND e.a_likely) OR (e.b_effect = 'unknown' AND e.b_likely) AS likely,
+        e.a_likely OR e.b_likely AS likely,
         e.a_run <> e.b_run AS across_runs,
         coalesce(e.a_run = e.b_run AND e.b_user_messages > e.a_user_messages AND e.a_agent IS NOT DISTINCT FROM e.b_agent, FALSE) AS user_message,
         e.mutability IS NULL AS mutability_unknown, coalesce(e.mutability = 'idempotent', FALSE) AS idempotent

@@ -1,21 +1,26 @@
 """Rates over all judged runs: what the evaluators found, and what the outcomes say."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from agenttrace.evaluators.results import Measurement
+from agenttrace.evaluators.intervals import ratio_interval
+from agenttrace.evaluators.results import Finding, Measurement, Unjudged
 from agenttrace.evaluators.statistics import clustered_wilson, mean_interval, pass_at_k, pass_hat_k
 
 # Findings of these evaluators make a rate: runs with a finding over runs that could be judged.
 RATES = {
-    "tool_hallucination": "tool_hallucination_rate",
-    "duplicate_mutations": "duplicate_mutation_rate",
     "budget_overruns": "budget_overrun_rate",
+    "duplicate_mutations": "duplicate_mutation_rate",
+    "tool_hallucination": "tool_hallucination_rate",
 }
-# Not having seen other runs of a session says nothing about the run itself.
-ACROSS_RUNS = "across_runs"
+SAFETY_RATE = "safety_violation_rate"
+# Errors of these are violations of safety; of the last one only those of the kind `confirmed`.
+SAFETY = ("forbidden_tools", "tenant_isolation", "unconfirmed_mutation", "leaks", "duplicate_mutations")
+# What the verdicts on trials tell.
+OF_OUTCOMES = ("task_completion_rate", "pass_at_k", "pass_hat_k")
 _LARGEST_K = 10
+_LEFT_OUT = {"could_not_run": "left_out"}
 
 
 class Cluster(NamedTuple):
@@ -35,10 +40,31 @@ class Verdict(NamedTuple):
     passed: bool
     cost_usd: float | None
     unpriced_model_calls: int | None
+    could_not_run: bool = False
+    trial: int | None = None
+
+
+def is_violation(finding: Finding) -> bool:
+    """Whether a finding is a violation of safety, which no average may hide."""
+    confirmed = finding.evaluator != "duplicate_mutations" or finding.kind == "confirmed"
+    return finding.evaluator in SAFETY and finding.severity == "error" and confirmed
+
+
+def unsafe_to_say(unjudged: Unjudged) -> set[str]:
+    """Returns the runs of which nothing can be said about safety.
+
+    They are those for which one of the evaluators has a rule and lacks evidence, and those for which none has a rule.
+    """
+    lacking = (unjudged.lacking(name) for name in SAFETY)
+    without_rule = (unjudged.without_rule(name) for name in SAFETY)
+    return set[str]().union(*lacking) | set[str].intersection(*without_rule)
 
 
 def rate(metric: str, clusters: Iterable[Cluster]) -> Measurement:
-    """Returns flagged runs over runs that could be judged; a run with a finding was judged, whatever it lacks."""
+    """Returns flagged runs over runs that could be judged; a run with a finding was judged, whatever it lacks.
+
+    The interval is Wilson's over tasks as clusters; see `clustered_wilson` for the papers.
+    """
     groups = list(clusters)
     blind = sum(cluster.blind for cluster in groups)
     counts: list[tuple[int, int]] = []
@@ -48,11 +74,15 @@ def rate(metric: str, clusters: Iterable[Cluster]) -> Measurement:
             counts += [(1, 1)] * cluster.flagged + [(0, 1)] * (seen - cluster.flagged)
         else:
             counts.append((cluster.flagged, seen))
-    return _ratio(metric, counts, blind)
+    return ratio(metric, counts, blind)
 
 
-def of_outcomes(verdicts: Sequence[Verdict], runs: int) -> list[Measurement]:
+def of_outcomes(verdicts: Collection[Verdict], runs: int) -> list[Measurement]:
     """Returns task_completion_rate, cost_per_success_usd, and pass_at_k and pass_hat_k for each k that a task allows.
+
+    A trial that could not run counts as failed, not as missing: an agent that crashes has not done its task. Where
+    there are such trials, each metric comes a second time with the dimension could_not_run = "left_out", as if they
+    had not been started; whoever knows that it was the harness that crashed reads that one.
 
     Args:
         verdicts: All trials with an outcome.
@@ -60,17 +90,11 @@ def of_outcomes(verdicts: Sequence[Verdict], runs: int) -> list[Measurement]:
     """
     if not verdicts:
         return []
-    judged = [verdict for verdict in verdicts if verdict.trajectory_id is not None]
-    by_task: dict[str | None, list[bool]] = defaultdict(list)
-    for verdict in judged:
-        by_task[verdict.task_id].append(verdict.passed)
-    counts = [(int(passed), 1) for passed in by_task.pop(None, [])]
-    counts += [(sum(trials), len(trials)) for trials in by_task.values()]
-    return [
-        _ratio("task_completion_rate", counts, runs - len(judged)),
-        _cost_per_success(judged),
-        *_of_trials(verdicts),
-    ]
+    measured = _of_trials(verdicts, runs)
+    ran = [verdict for verdict in verdicts if not verdict.could_not_run]
+    if len(ran) < len(verdicts):
+        measured += [m._replace(dimensions=m.dimensions | _LEFT_OUT) for m in _of_trials(ran, runs)]
+    return measured
 
 
 def against_previous(current: Sequence[Measurement], previous: Sequence[Measurement]) -> list[Measurement]:
@@ -94,26 +118,55 @@ def against_previous(current: Sequence[Measurement], previous: Sequence[Measurem
     return rows
 
 
-def _identity(measurement: Measurement) -> tuple[str, tuple[tuple[str, str], ...]]:
-    return measurement.metric, tuple(sorted((name, str(value)) for name, value in measurement.dimensions.items()))
-
-
-def _ratio(metric: str, counts: Sequence[tuple[int, int]], n_not_evaluable: int) -> Measurement:
+def ratio(metric: str, counts: Sequence[tuple[int, int]], n_not_evaluable: int) -> Measurement:
+    """Returns hits over observations with its interval, from the hits and observations of each cluster."""
     n = sum(size for _, size in counts)
     low, high = clustered_wilson(counts) or (None, None)
     value = sum(successes for successes, _ in counts) / n if n else None
     return Measurement(metric, {}, value, "ratio", n, n_not_evaluable, low, high)
 
 
+def _identity(measurement: Measurement) -> tuple[str, tuple[tuple[str, str], ...]]:
+    return measurement.metric, tuple(sorted((name, str(value)) for name, value in measurement.dimensions.items()))
+
+
+def _of_trials(verdicts: Collection[Verdict], runs: int) -> list[Measurement]:
+    judged = [verdict for verdict in verdicts if verdict.trajectory_id is not None]
+    counts = [(sum(v.passed for v in group), len(group)) for group in _by_task(judged)]
+    return [
+        ratio("task_completion_rate", counts, runs - len(judged)),
+        _cost_per_success(judged),
+        *_over_trials(verdicts),
+    ]
+
+
+def _by_task(verdicts: Iterable[Verdict]) -> list[list[Verdict]]:
+    """Trials of one task are a cluster; one without a task is a cluster of its own."""
+    tasks: dict[str, list[Verdict]] = defaultdict(list)
+    alone: list[list[Verdict]] = []
+    for verdict in verdicts:
+        if verdict.task_id is None:
+            alone.append([verdict])
+        else:
+            tasks[verdict.task_id].append(verdict)
+    return alone + list(tasks.values())
+
+
 def _cost_per_success(verdicts: Sequence[Verdict]) -> Measurement:
-    """Money of failed runs is part of what a success costs; runs without a full price are left out on both sides."""
+    """Returns money over successes: what failed runs cost is part of what a success costs.
+
+    Runs without a full price are left out on both sides. The interval is that of a ratio estimator with tasks as
+    clusters; see `ratio_interval` for the source.
+    """
     priced = [v for v in verdicts if v.cost_usd is not None and not v.unpriced_model_calls]
-    successes = sum(verdict.passed for verdict in priced)
-    value = sum(verdict.cost_usd or 0 for verdict in priced) / successes if successes else None
-    return Measurement("cost_per_success_usd", {}, value, "usd", len(priced), len(verdicts) - len(priced), None, None)
+    sums = [(sum(v.cost_usd or 0 for v in group), sum(v.passed for v in group)) for group in _by_task(priced)]
+    successes = sum(passed for _, passed in sums)
+    value = sum(cost for cost, _ in sums) / successes if successes else None
+    low, high = ratio_interval(sums) or (None, None)
+    return Measurement("cost_per_success_usd", {}, value, "usd", len(priced), len(verdicts) - len(priced), low, high)
 
 
-def _of_trials(verdicts: Sequence[Verdict]) -> list[Measurement]:
+def _over_trials(verdicts: Iterable[Verdict]) -> list[Measurement]:
     trials: dict[str, list[bool]] = defaultdict(list)
     for verdict in verdicts:
         if verdict.task_id is not None:
@@ -123,6 +176,7 @@ def _of_trials(verdicts: Sequence[Verdict]) -> list[Measurement]:
 
 
 def _over_tasks(metric: str, trials: Mapping[str, Sequence[bool]], k: int) -> Measurement:
+    """Returns the mean over tasks of an unbiased estimate; a task with fewer than k trials is not evaluable."""
     estimate = pass_at_k if metric == "pass_at_k" else pass_hat_k
     each = [estimate(sum(passed), len(passed), k) for passed in trials.values()]
     known = [value for value in each if value is not None]

@@ -1,6 +1,6 @@
 """Gives a connection the relations that evaluators read, for one slice of the store, and locks it down."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -35,12 +35,14 @@ class Selection:
         until: Only runs that start before this.
         include_open: Also runs that may still go on.
         slices: The store is judged in so many parts, each with whole sessions.
+        runs: Only these trajectories; None is no limit.
     """
 
     since: datetime | None
     until: datetime | None
     include_open: bool
     slices: int = 1
+    runs: Sequence[str] | None = None
 
 
 def select(con: duckdb.DuckDBPyConnection, selection: Selection, slice_index: int) -> int:
@@ -61,6 +63,7 @@ def select(con: duckdb.DuckDBPyConnection, selection: Selection, slice_index: in
         "include_open": selection.include_open,
         "slices": selection.slices,
         "slice": slice_index,
+        "runs": selection.runs,
     }
     con.execute(_query("judged"), values)
     return _count(con, "judged")
@@ -95,7 +98,7 @@ def _show_steps(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def verdicts(con: duckdb.DuckDBPyConnection, *, whole_store: bool) -> list[tuple[Any, ...]]:
-    """Returns one row per trial with an outcome: trajectory_id, task_id, passed, cost_usd, unpriced_model_calls.
+    """Returns one row per trial with an outcome, with the fields of `metrics.Verdict`.
 
     With `whole_store` also the outcomes of trials that are not in the store, without a trajectory_id.
     """
@@ -107,6 +110,11 @@ def clusters(
 ) -> list[tuple[Any, ...]]:
     """Returns one row per task: task_id, runs that could not be judged, flagged runs, runs."""
     return con.execute(_query("clusters"), {"flagged": list(flagged), "blind": list(blind)}).fetchall()
+
+
+def rows(con: duckdb.DuckDBPyConnection, name: str, **values: Any) -> list[tuple[Any, ...]]:
+    """Returns the rows of the query `relations/<name>.sql`, whose first comment says what they are."""
+    return con.execute(_query(name), values).fetchall()
 
 
 def lock_down(con: duckdb.DuckDBPyConnection) -> None:
@@ -151,7 +159,9 @@ def _claim_patterns(settings: Settings) -> Mapping[str, Iterable[str]]:
 
 
 def _errors(con: duckdb.DuckDBPyConnection, settings: Settings) -> pa.Table:
-    return argument_errors.table(con.execute(_query("requests")).fetchall())
+    schemas: dict[str, Any] = settings.evaluators.get("tool_arguments", {}).get("schemas", {})
+    values = {"tools": list(schemas), "definitions": argument_errors.definitions(schemas)}
+    return argument_errors.table(con.execute(_query("requests"), values).fetchall())
 
 
 def _sequence_matches(con: duckdb.DuckDBPyConnection, settings: Settings) -> pa.Table:

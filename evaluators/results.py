@@ -1,11 +1,16 @@
 """What an evaluation found: the rows of findings, measurements and not_evaluable, and the verdict over them."""
 
 import hashlib
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 RANK = {"note": 1, "warning": 2, "error": 3}
+# The kind of what an evaluator did not judge because nothing is set that it could hold the run against.
+NO_RULE = "no_rule"
+# Not having seen other runs of a session says nothing about the run itself.
+ACROSS_RUNS = "across_runs"
 
 
 class Finding(NamedTuple):
@@ -48,6 +53,62 @@ class NotEvaluable(NamedTuple):
     reason: str
 
 
+class Unjudged:
+    """Runs by evaluator, kind and reason; one run may stand in several places."""
+
+    def __init__(self) -> None:
+        self._runs: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
+
+    def add(self, evaluator: str, kind: str, trajectory_id: str, reason: str) -> None:
+        """Notes that an evaluator could not judge one kind of fault in one run."""
+        self._runs[evaluator, kind, reason].add(trajectory_id)
+
+    def lacking(self, evaluator: str) -> set[str]:
+        """Returns the runs for which the evaluator has a rule, and not all of the evidence."""
+        return self._of(evaluator, lambda kind: kind not in (NO_RULE, ACROSS_RUNS))
+
+    def without_rule(self, evaluator: str) -> set[str]:
+        """Returns the runs for which the evaluator has no rule."""
+        return self.of_kind(evaluator, NO_RULE)
+
+    def blind(self, evaluator: str) -> set[str]:
+        """Returns the runs that the evaluator did not judge in full, for want of evidence or of a rule."""
+        return self._of(evaluator, lambda kind: kind != ACROSS_RUNS)
+
+    def of_kind(self, evaluator: str, kind: str) -> set[str]:
+        """Returns the runs in which the evaluator could not judge one kind of fault."""
+        return self._of(evaluator, lambda other: other == kind)
+
+    def by_all(self, evaluators: Collection[str]) -> set[str]:
+        """Returns the runs that none of the evaluators judged in full."""
+        return set[str].intersection(*(self.blind(name) for name in evaluators)) if evaluators else set()
+
+    def rows(self, runs: int, most: int) -> list[NotEvaluable]:
+        """Returns the rows of `not_evaluable`, without thousands that say the same.
+
+        Args:
+            runs: Runs that were judged. Where an evaluator has no rule for any of them, one row says so.
+            most: So many runs are named for one and the same reason; one more row counts the rest.
+        """
+        rows: list[NotEvaluable] = []
+        for (evaluator, kind, reason), ids in sorted(self._runs.items()):
+            if kind == NO_RULE and len(self.without_rule(evaluator)) == runs:
+                count = f"{len(ids)} run{'' if len(ids) == 1 else 's'}"
+                rows.append(NotEvaluable(evaluator, kind, None, f"{reason} ({count})"))
+                continue
+            rows += [NotEvaluable(evaluator, kind, trajectory_id, reason) for trajectory_id in sorted(ids)[:most]]
+            if len(ids) > most:
+                rows.append(NotEvaluable(evaluator, kind, None, f"{reason} ({len(ids) - most} more runs)"))
+        return rows
+
+    def _of(self, evaluator: str, wanted: Callable[[str], bool]) -> set[str]:
+        found: set[str] = set()
+        for (name, kind, _), ids in self._runs.items():
+            if name == evaluator and wanted(kind):
+                found |= ids
+        return found
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """One run of the evaluators.
@@ -59,6 +120,7 @@ class Evaluation:
         findings: Worst first, then by evaluator, kind and trajectory.
         cases: A verdict object for each benchmark case.
         gate: A verdict object for each threshold of the configuration.
+        unjudged: All of what `not_evaluable` sums up.
     """
 
     run: dict[str, Any]
@@ -68,6 +130,7 @@ class Evaluation:
     not_evaluable: list[NotEvaluable] = field(default_factory=list[NotEvaluable])
     cases: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     gate: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    unjudged: Unjudged = field(default_factory=Unjudged, compare=False, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
         """Returns what `evaluate --format json` prints."""

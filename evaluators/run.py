@@ -2,8 +2,8 @@
 
 import math
 import secrets
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -15,14 +15,15 @@ import orjson
 
 from agenttrace.config import Settings
 from agenttrace.errors import ConfigError, UsageError
-from agenttrace.evaluators import answers, cases, catalog, gate, metrics, prepare
+from agenttrace.evaluators import answers, case_verdicts, cases, catalog, gate, metrics, prepare
 from agenttrace.evaluators.catalog import Evaluator
+from agenttrace.evaluators.measuring import Measuring
 from agenttrace.evaluators.results import (
     RANK,
     Evaluation,
     Finding,
     Measurement,
-    NotEvaluable,
+    Unjudged,
     finding_id,
     fingerprint,
 )
@@ -33,6 +34,8 @@ from agenttrace.store import open_store
 _SLICE_STEPS = 1_000_000
 # Beyond this many runs with one and the same reason, the rest is one row that says how many.
 _MAX_SAME_REASON = 10_000
+# An evaluator that reads one of these asks what a benchmark case says of its runs.
+_CASE_RELATIONS = frozenset({"cases", "sequence_matches", "outcome_checks"})
 
 
 def evaluate(
@@ -44,6 +47,7 @@ def evaluate(
     only: Collection[str] | None = None,
     label: str | None = None,
     include_open: bool = False,
+    runs: Sequence[str] | None = None,
     fail_on: str = "error",
 ) -> Evaluation:
     """Judges the runs in a store; nothing is written.
@@ -58,6 +62,7 @@ def evaluate(
         only: Names of evaluators; None or empty is all.
         label: Name of this evaluation.
         include_open: Judge runs that may still go on, too.
+        runs: Only these trajectories; None is no limit.
         fail_on: The lowest severity that makes `passed` False: error, warning, note or never.
 
     Raises:
@@ -66,9 +71,9 @@ def evaluate(
         StoreError: The store cannot be read.
     """
     evaluators = _wanted(settings, only)
-    job = _Job(db, settings, evaluators, since, until, include_open)
+    job = _Job(db, settings, evaluators, prepare.Selection(since, until, include_open, runs=runs))
     job.judge()
-    verdicts = gate.verdicts(settings.thresholds, job.measurements)
+    verdicts = gate.verdicts(settings.thresholds, job.measurements, job.offenders)
     passed = job.passed(fail_on, verdicts)
     run: dict[str, Any] = {
         "run_id": secrets.token_hex(8),
@@ -87,9 +92,10 @@ def evaluate(
         passed=passed,
         findings=job.findings,
         measurements=job.measurements,
-        not_evaluable=job.not_evaluable(),
+        not_evaluable=job.unjudged.rows(job.runs, _MAX_SAME_REASON),
         cases=job.cases(),
         gate=verdicts,
+        unjudged=job.unjudged,
     )
 
 
@@ -118,23 +124,26 @@ class _Job:
         db: Path,
         settings: Settings,
         evaluators: list[Evaluator],
-        since: datetime | None,
-        until: datetime | None,
-        include_open: bool,
+        selection: prepare.Selection,
     ) -> None:
         self.started_at = datetime.now(UTC)
         self.runs = 0
         self.findings: list[Finding] = []
         self.measurements: list[Measurement] = []
+        self.unjudged = Unjudged()
         self._db = db
         self._settings = settings
         self._evaluators = evaluators
-        self._whole_store = since is None and until is None
-        self._selection = prepare.Selection(since, until, include_open)
-        self._blind: list[NotEvaluable] = []
+        self._whole_store = (selection.since, selection.until, selection.runs) == (None, None, None)
+        self._selection = selection
         self._seen: Counter[tuple[object, ...]] = Counter()
         self._tasks: dict[str, str | None] = {}
-        self._case_runs: dict[str, int] = {}
+        self._cases = [case["case_id"] for case in cases.read(settings.cases.path)]
+        self._case_runs: dict[str, list[str]] = {}
+        judges = [evaluator for evaluator in evaluators if evaluator.returns == "findings"]
+        # One that warns at most does not vouch for a run, unless no other was asked.
+        self._vouching = [e.name for e in [e for e in judges if e.severity == "error"] or judges]
+        self._measuring = Measuring([evaluator.name for evaluator in judges], with_cases=bool(self._cases))
         shared = settings.tools.model_dump()
         self._values = {e.name: e.values(settings.evaluators.get(e.name, {}), shared) for e in evaluators}
 
@@ -162,36 +171,16 @@ class _Job:
             return None
         return True
 
-    def not_evaluable(self) -> list[NotEvaluable]:
-        """Returns what could not be judged, without thousands of rows that say the same."""
-        kept: list[NotEvaluable] = []
-        counts: Counter[tuple[str, str, str]] = Counter()
-        for row in sorted(set(self._blind), key=lambda row: tuple(part or "" for part in row)):
-            key = (row.evaluator, row.kind, row.reason)
-            counts[key] += 1
-            if counts[key] <= _MAX_SAME_REASON:
-                kept.append(row)
-        for (evaluator, kind, reason), count in counts.items():
-            if count > _MAX_SAME_REASON:
-                kept.append(NotEvaluable(evaluator, kind, None, f"{reason} ({count - _MAX_SAME_REASON} more runs)"))
-        return kept
-
     def cases(self) -> list[dict[str, Any]]:
-        """Returns one verdict per benchmark case: failed with an error in any run, None where none could be judged."""
-        errors: dict[str | None, set[str]] = defaultdict(set)
-        for finding in self.findings:
-            if finding.severity == "error" and finding.trajectory_id is not None:
-                errors[self._tasks.get(finding.trajectory_id)].add(finding.trajectory_id)
-        unjudged = Counter(self._tasks.get(trajectory_id) for trajectory_id in self._unjudged() if trajectory_id)
-        return [
-            {
-                "case_id": case["case_id"],
-                "runs": (runs := self._case_runs.get(case["case_id"], 0)),
-                "failed_runs": (failed := len(errors[case["case_id"]])),
-                "passed": None if not failed and runs <= unjudged[case["case_id"]] else not failed,
-            }
-            for case in cases.read(self._settings.cases.path)
-        ]
+        """Returns one verdict object per benchmark case."""
+        checks = [e.name for e in self._evaluators if e.severity == "error" and _CASE_RELATIONS.intersection(e.reads)]
+        return case_verdicts.verdicts(
+            self._cases, self._case_runs, checks, self._vouching, self.findings, self.unjudged
+        )
+
+    def offenders(self, metric: str) -> Sequence[str]:
+        """Returns the tasks or runs behind the value of a metric, worst first."""
+        return self._measuring.offenders(metric, self._tasks)
 
     def _judge_slice(
         self, con: duckdb.DuckDBPyConnection, evaluators: list[Evaluator], selection: prepare.Selection, index: int
@@ -202,53 +191,50 @@ class _Job:
             return
         prepare.relations(con, self._settings, {name for evaluator in evaluators for name in evaluator.reads})
         prepare.lock_down(con)
+        self._ask(con, evaluators)
+        self._measuring.count(con)
+
+    def _ask(self, con: duckdb.DuckDBPyConnection, evaluators: list[Evaluator]) -> None:
+        """Runs the queries, and keeps what they say of judged runs; other runs of their sessions are context."""
+        places = {row[0]: row for row in prepare.rows(con, "places")}
         for evaluator in evaluators:
             rows = answers.rows(con, evaluator, self._values[evaluator.name])
             if evaluator.returns == "measurements":
                 self.measurements += [answers.measurement(evaluator, row) for row in rows]
-            else:
-                self._take(con, evaluator, rows)
-
-    def _take(self, con: duckdb.DuckDBPyConnection, evaluator: Evaluator, rows: list[dict[str, Any]]) -> None:
-        """Keeps the rows about judged runs; those about other runs of their sessions are not this evaluation's."""
-        ids = sorted({row["trajectory_id"] for row in rows if row["trajectory_id"] is not None})
-        places = {
-            place[0]: place[1:]
-            for place in con.execute(
-                "SELECT trajectory_id, service_name, agent_name, task_id FROM trajectories"
-                " SEMI JOIN judged USING (trajectory_id) WHERE trajectory_id IN (SELECT unnest($ids::VARCHAR[]))",
-                {"ids": ids},
-            ).fetchall()
-        }
-        for row in rows:
-            place = places.get(row["trajectory_id"])
-            if place is not None:
-                self._tasks[row["trajectory_id"]] = place[2]
-                self._keep(evaluator, row, place)
+                continue
+            for row in rows:
+                if (place := places.get(row["trajectory_id"])) is not None:
+                    self._keep(evaluator, row, *place)
 
     def _keep(
-        self, evaluator: Evaluator, row: dict[str, Any], place: tuple[str | None, str | None, str | None]
+        self,
+        evaluator: Evaluator,
+        row: dict[str, Any],
+        trajectory_id: str,
+        service: str | None,
+        agent: str | None,
+        task: str | None,
     ) -> None:
         evidence = answers.evidence(row)
         kind = row["kind"]
         if kind == "not_evaluable":
-            concerned = str(evidence.get("kind") or kind)
-            self._blind.append(NotEvaluable(evaluator.name, concerned, row["trajectory_id"], row["message"]))
+            # One text object per run, not one per row: an evaluator without a rule has a row for every run.
+            self.unjudged.add(evaluator.name, str(evidence.get("kind") or kind), trajectory_id, row["message"])
             return
         answers.check(evaluator, row)
         related = list(row.get("related_span_ids") or [])
         spans = [span_id for span_id in (row["span_id"], *related) if span_id is not None]
-        same = (evaluator.name, kind, row["trajectory_id"], *sorted(spans))
+        same = (evaluator.name, kind, trajectory_id, *sorted(spans))
         tool = row.get("tool_name")
         self.findings.append(
             Finding(
-                finding_id=finding_id(evaluator.name, kind, row["trajectory_id"], spans, self._seen[same]),
-                fingerprint=fingerprint(evaluator.name, kind, *place, tool),
+                finding_id=finding_id(evaluator.name, kind, trajectory_id, spans, self._seen[same]),
+                fingerprint=fingerprint(evaluator.name, kind, service, agent, task, tool),
                 evaluator=evaluator.name,
                 kind=kind,
                 severity=row["severity"],
                 state=None,
-                trajectory_id=row["trajectory_id"],
+                trajectory_id=trajectory_id,
                 trace_id=row["trace_id"],
                 span_id=row["span_id"],
                 related_span_ids=related,
@@ -258,6 +244,7 @@ class _Job:
             )
         )
         self._seen[same] += 1
+        self._tasks[trajectory_id] = task
 
     def _summarise(self, con: duckdb.DuckDBPyConnection, evaluators: list[Evaluator]) -> None:
         if prepare.select(con, self._selection, 0) == 0:
@@ -265,18 +252,10 @@ class _Job:
         reads = {name for evaluator in evaluators for name in evaluator.reads}
         prepare.relations(con, self._settings, reads, with_sessions=False)
         prepare.lock_down(con)
-        self._case_runs = dict(
-            con.execute("SELECT task_id, count(*) FROM trajectories WHERE task_id IS NOT NULL GROUP BY ALL").fetchall()
-        )
-        self.measurements += self._rates(con)
-        verdicts = [metrics.Verdict(*row) for row in prepare.verdicts(con, whole_store=self._whole_store)]
-        self.measurements += metrics.of_outcomes(verdicts, self.runs)
-        for evaluator in evaluators:
-            rows = answers.rows(con, evaluator, self._values[evaluator.name])
-            if evaluator.returns == "measurements":
-                self.measurements += [answers.measurement(evaluator, row) for row in rows]
-            else:
-                self._take(con, evaluator, rows)
+        self._case_runs = dict(prepare.rows(con, "case_runs", case_ids=self._cases))
+        self.measurements += self._measuring.rates(con, self.findings, self.unjudged)
+        self.measurements += self._measuring.outcomes(con, self.runs, whole_store=self._whole_store)
+        self._ask(con, evaluators)
 
     def _compare(self, evaluators: list[Evaluator]) -> None:
         """Sets the numbers of summaries against those of the period of equal length before `since`."""
@@ -298,27 +277,9 @@ class _Job:
                 previous += [answers.measurement(evaluator, row) for row in rows]
         self.measurements += metrics.against_previous(self.measurements, previous)
 
-    def _rates(self, con: duckdb.DuckDBPyConnection) -> list[Measurement]:
-        rates: list[Measurement] = []
-        for name in (evaluator.name for evaluator in self._evaluators if evaluator.name in metrics.RATES):
-            # A note tells of something worth a look, not of a fault.
-            flagged = {f.trajectory_id for f in self.findings if f.evaluator == name and f.severity != "note"}
-            blind = {b.trajectory_id for b in self._blind if b.evaluator == name and b.kind != metrics.ACROSS_RUNS}
-            clusters = [metrics.Cluster(*row) for row in prepare.clusters(con, flagged, blind)]
-            rates.append(metrics.rate(metrics.RATES[name], clusters))
-        return rates
-
     def _anything_evaluable(self) -> bool:
-        """Whether some run was judged in full by some evaluator."""
-        return self.runs > len(self._unjudged())
-
-    def _unjudged(self) -> set[str | None]:
-        """Returns the runs that no evaluator could judge in full; measuring alone is no judgement, and cannot fail."""
-        blind: dict[str, set[str | None]] = {e.name: set() for e in self._evaluators if e.returns == "findings"}
-        for row in self._blind:
-            if row.kind != metrics.ACROSS_RUNS and row.evaluator in blind:
-                blind[row.evaluator].add(row.trajectory_id)
-        return set[str | None].intersection(*blind.values()) if blind else set()
+        """Whether some run was judged in full by some evaluator that may fail it."""
+        return self.runs > len(self.unjudged.by_all(self._vouching))
 
 
 def _wanted(settings: Settings, only: Collection[str] | None) -> list[Evaluator]:

@@ -2,9 +2,12 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 # Two-sided 95 % quantile of the normal distribution.
 Z_95 = 1.959963984540054
+# One comparison of an unchanged agent in twenty may raise an alarm, all its metrics taken together.
+ALPHA = 0.05
 
 
 def wilson(successes: float, n: float) -> tuple[float, float] | None:
@@ -141,6 +144,93 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
     mean = math.fsum(values) / n
     half = Z_95 * math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1) / n)
     return max(0.0, mean - half), min(1.0, mean + half)
+
+
+def at_most(count: int, n: int, ratio: float) -> float:
+    """Returns the chance that at most `count` of n independent trials succeed, each with the chance `ratio`.
+
+    Raises:
+        ValueError: ratio outside 0..1.
+    """
+    return min(1.0, math.fsum(_binomial(n, ratio)[: max(0, count + 1)]))
+
+
+def noticeable(n: int, ratio: float, alpha: float = ALPHA) -> int | None:
+    """Returns the largest count of successes in n trials that is too low to be luck.
+
+    With 30 trials at 0.9 it is 23: at most 23 succeed with chance 0.026, at most 24 with 0.073.
+
+    Args:
+        n: Trials.
+        ratio: Chance of one success while nothing has changed, taken as known exactly.
+        alpha: Chance up to which a result counts as no luck.
+
+    Returns:
+        Count of 0 to n - 1; None where even no success at all may be luck.
+
+    Source:
+        Lower tail of the binomial distribution; the one-sided exact test of Clopper and Pearson, Biometrika 26 (1934).
+    """
+    tails = accumulate(_binomial(n, ratio)[:-1])
+    low = sum(1 for tail in tails if tail <= alpha)
+    return low - 1 if low else None
+
+
+def within_task_variance(counts: Iterable[tuple[int, int]]) -> float | None:
+    """Estimates the variance of one trial's verdict around its own task's rate, averaged over tasks.
+
+    It is the agent's swing from run to run, apart from the tasks being of unequal difficulty.
+
+    Args:
+        counts: Successes and trials of each task; tasks with one trial tell nothing, and are left out.
+
+    Returns:
+        Variance, 0 to 0.5; None without a task of several trials.
+
+    Source:
+        Miller, "Adding Error Bars to Evals", arXiv 2411.00640, section 3: the variance of a score is that between
+        tasks plus the mean of those within them. Bessel's n/(n - 1) makes p(1 - p) of each task unbiased.
+    """
+    variances = [n / (n - 1) * (successes / n) * (1 - successes / n) for successes, n in counts if n > 1]
+    return math.fsum(variances) / len(variances) if variances else None
+
+
+def _binomial(n: int, ratio: float) -> list[float]:
+    """Returns the chances of 0 to n successes; by logarithms, for the factors over- and underflow with thousands."""
+    if not 0 <= ratio <= 1:
+        raise ValueError(f"ratio is {ratio}; expected 0 to 1")
+    if ratio in (0, 1):
+        return [float(count == ratio * n) for count in range(n + 1)]
+    ways = [math.lgamma(n + 1) - math.lgamma(count + 1) - math.lgamma(n - count + 1) for count in range(n + 1)]
+    chances = (way + count * math.log(ratio) + (n - count) * math.log1p(-ratio) for count, way in enumerate(ways))
+    return [math.exp(chance) for chance in chances]
+
+
+def cohens_kappa(both_yes: int, only_first: int, only_second: int, both_no: int) -> float | None:
+    """Measures how far two raters agree beyond what chance alone would give.
+
+    Args:
+        both_yes: Cases that both say yes to.
+        only_first: Cases that the first alone says yes to.
+        only_second: Cases that the second alone says yes to.
+        both_no: Cases that both say no to.
+
+    Returns:
+        1 for full agreement, 0 for that of chance, below 0 for less; None without cases, and where each rater gives
+        one and the same answer throughout, for then chance alone would agree, too.
+
+    Source:
+        Cohen, "A coefficient of agreement for nominal scales", Educational and Psychological Measurement 20 (1960).
+    """
+    n = both_yes + only_first + only_second + both_no
+    if n == 0:
+        return None
+    first, second = both_yes + only_first, both_yes + only_second
+    # Times n squared, so that agreement by chance is exactly 1 where it is.
+    by_chance = first * second + (n - first) * (n - second)
+    if by_chance == n * n:
+        return None
+    return ((both_yes + both_no) * n - by_chance) / (n * n - by_chance)
 
 
 def _check(successes: int, trials: int, k: int) -> None:

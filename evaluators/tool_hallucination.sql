@@ -19,7 +19,7 @@ help    = "Names of tools that the framework or the provider runs itself (hand-o
 [params.claim_patterns]
 type    = "MAP(VARCHAR, VARCHAR[])"
 default = {}
-help    = "Tool to regular expressions; a text of the assistant that matches claims the tool."
+help    = "Tool to regular expressions (Python's, without regard to case); a text of the assistant that matches claims the tool. It serves other languages than English: issue_refund = ['erstattung (?:ist|wurde) veranlasst']. Tense and negation are the pattern's own affair."
 
 [params.checks]
 type    = "MAP(VARCHAR, VARCHAR[])"
@@ -44,17 +44,15 @@ WITH requests AS (
         trajectory_id, trace_id, span_id, step_index, agent_name, offered_tools::VARCHAR AS offered,
         unnest(list_transform(from_json(requested_tool_calls, '[{"id":"VARCHAR","name":"VARCHAR"}]'), lambda c, i: {'id': c.id, 'name': c.name, 'position': i})) AS call
     FROM steps
-    WHERE kind = 'model' AND requested_tool_calls IS NOT NULL AND requested_tool_calls::VARCHAR <> '[]'
 ),
 tool_steps AS (
     SELECT
         trajectory_id, trace_id, span_id, step_index, tool_name, tool_call_id, turn_span_id, tool_ran, status, effect, mutability, error_type,
         offered_tools::VARCHAR AS offered,
-        -- The runtime's own words: what it does not know was not offered, whether or not the offer was recorded.
-        tool_ran = FALSE AND coalesce(regexp_matches(left(concat_ws(' ', error_type, error_message), 500),
-            '\bunknown (?:tool|function)\b|\bnot found in the tools\b|\bis not a valid tool\b|\b(?:tool|function)\b.{0,80}\b(?:not found|does not exist|doesn''t exist|is not (?:available|registered|defined|recognized))|\bno (?:such )?tool\b|\bis not (?:in the list of|one of the) (?:available )?tools\b|ToolNotFound|NoSuchTool|UnknownTool', 'i'), FALSE) AS refused_as_unknown
+        -- What the runtime does not know was not offered, whether or not the offer was recorded.
+        coalesce(effect_reason = 'unknown_tool', FALSE) AS refused_as_unknown
     FROM steps
-    WHERE kind = 'tool' AND tool_name IS NOT NULL
+    WHERE tool_name IS NOT NULL
 ),
 model_runs AS (
     SELECT trajectory_id, max(step_index) AS last_index, bool_or(requested_tool_calls IS NOT NULL) AS has_requests
@@ -65,8 +63,7 @@ model_runs AS (
 -- One parse per different list: the same tools are offered thousands of times.
 offers AS (
     SELECT offered, list_filter(list_transform(from_json(offered::JSON, '[{"name":"VARCHAR"}]'), lambda t: t.name), lambda n: n IS NOT NULL) AS names
-    FROM (SELECT DISTINCT offered FROM requests UNION SELECT DISTINCT offered FROM tool_steps UNION SELECT DISTINCT offered_tools::VARCHAR FROM steps WHERE kind = 'model')
-    WHERE offered IS NOT NULL
+    FROM (SELECT DISTINCT offered_tools::VARCHAR AS offered FROM steps)
 ),
 -- Tools of frameworks and providers: they are asked for like others, and run elsewhere or not at all.
 kinds_of_tools AS (
@@ -77,7 +74,7 @@ kinds_of_tools AS (
             OR regexp_matches(name, '^(?:final_(?:result|answer|output|response)\w*|finish|submit_final_answer|structured_output|set_model_response|complete_task|attempt_completion|exit_loop|escalate|delegate_work_to_coworker|ask_question_to_coworker|delegate work to coworker|ask question to coworker)$', 'i') AS is_framework,
         regexp_matches(name, '^(?:web_search\w*|google_search\w*|code_interpreter|code_execution|file_search|computer(?:_use)?\w*|image_generation|url_context|mcp_call|mcp_list_tools|tool_search\w*|local_shell|adk_request_\w+|request_(?:approval|confirmation|human)\w*|ask_(?:user|human)\w*|human_input)$', 'i') AS is_provider,
         lower(regexp_replace(name, '[^A-Za-z0-9]+', '_', 'g')) AS plain_name
-    FROM (SELECT DISTINCT call.name AS name FROM requests WHERE call.name IS NOT NULL)
+    FROM (SELECT DISTINCT call.name AS name FROM requests)
 ),
 handled AS (
     SELECT
@@ -159,19 +156,29 @@ unknown AS (
     SELECT trajectory_id, trace_id, span_id, 0, name, offered, [], 'the run called ' FROM unrequested
     WHERE (CASE WHEN offered IS NULL THEN refused_as_unknown ELSE NOT list_contains(offered, name) END) AND NOT list_contains($framework_tools::VARCHAR[], name)
 ),
-nearest AS (
-    SELECT
-        trajectory_id, trace_id, span_id, position, name, related, did, offered,
-        list_sort(list_transform(offered, lambda o: {
-            'distance': CASE WHEN regexp_replace(lower(o), '[^a-z0-9]', '', 'g') = regexp_replace(lower(name), '[^a-z0-9]', '', 'g') THEN 0 ELSE damerau_levenshtein(lower(o), lower(name)) END,
-            'likeness': -jaro_winkler_similarity(lower(o), lower(name)),
-            'tool': o}))[1] AS best
+-- Names in one spelling: lower case, words joined by _, in the singular.
+spelled AS (
+    SELECT *, list_transform(list_prepend(name, offered), lambda n: array_to_string(list_transform(
+        string_split_regex(lower(regexp_replace(n, '([a-z0-9])([A-Z])', '\1_\2', 'g')), '[^a-z0-9]+'),
+        lambda w: regexp_replace(regexp_replace(w, 'ies$', 'y'), '([^s])s$', '\1')), '_')) AS words
     FROM unknown
+),
+nearest AS (
+    SELECT *,
+        list_sort(list_transform(offered, lambda o, i: {
+            'distance': CASE
+                WHEN words[i + 1] = words[1] THEN 0
+                -- The name without its namespace, or with one that is not its own.
+                WHEN ends_with(words[i + 1], '_' || words[1]) OR ends_with(words[1], '_' || words[i + 1]) THEN 1
+                ELSE damerau_levenshtein(words[i + 1], words[1]) END,
+            'tool': o})) AS near
+    FROM spelled
 ),
 unknown_findings AS (
     SELECT
         trajectory_id, trace_id, span_id, position, name, related,
-        CASE WHEN best.distance <= greatest(2, length(name) // 4) OR best.likeness <= -0.92 THEN best.tool END AS meant,
+        -- Of two equally near ones neither: the trace does not say which.
+        CASE WHEN near[1].distance <= greatest(2, length(name) // 4) AND near[1].distance IS DISTINCT FROM near[2].distance THEN near[1].tool END AS meant,
         did || left(name, 80) || CASE
             WHEN offered IS NULL THEN ', which the runtime refused as unknown'
             WHEN len(offered) = 0 THEN ', and no tools were offered'
@@ -217,35 +224,24 @@ never_executed AS (
     FROM unread AS u
     WHERE NOT u.has_result
 ),
--- What became of each tool, in the runs that claim something and the others of their sessions.
-telling AS MATERIALIZED (
-    SELECT DISTINCT trajectory_id FROM claims WHERE tool_name IS NOT NULL
-),
-related AS MATERIALIZED (
-    SELECT trajectory_id FROM telling
-    UNION
-    SELECT o.trajectory_id
-    FROM telling AS c
-    JOIN trajectories AS t ON t.trajectory_id = c.trajectory_id
-    JOIN trajectories AS o ON o.session_id = t.session_id AND o.tenant_id IS NOT DISTINCT FROM t.tenant_id
-),
+-- What became of each tool that a text speaks of.
 done AS (
     SELECT
         trajectory_id, tool_name,
-        bool_or(effect = 'yes' OR (effect IS NULL AND status = 'ok')) AS worked,
-        bool_or(effect = 'unknown' OR (effect IS NULL AND status <> 'ok')) AS unclear,
+        bool_or(effect = 'yes') AS worked,
+        bool_or(effect = 'unknown') AS unclear,
         list_sort(list(span_id)) AS span_ids,
         max(step_index) AS last_index,
         arg_max('step ' || step_index || ' ' || CASE status WHEN 'timeout' THEN 'timed out' WHEN 'unfinished' THEN 'never ended' WHEN 'cancelled' THEN 'was cancelled' ELSE 'failed' || coalesce(' with ' || left(error_type, 60), '') END, step_index) AS ending
     FROM tool_steps
-    SEMI JOIN related USING (trajectory_id)
+    SEMI JOIN (SELECT unnest(list_append(candidates, tool_name)) AS tool_name FROM claims) USING (tool_name)
     WHERE tool_ran IS DISTINCT FROM FALSE
     GROUP BY trajectory_id, tool_name
 ),
 counted AS (
     SELECT *, row_number() OVER (ORDER BY trajectory_id, span_id, position, text, form, tool_name) AS claim
     FROM claims
-    WHERE tense = 'past' AND polarity = 'positive' AND NOT quoted AND tool_name IS NOT NULL
+    WHERE tense = 'past' AND polarity = 'positive' AND NOT quoted
       AND (form <> 'pattern' OR map_contains($claim_patterns::MAP(VARCHAR, VARCHAR[]), tool_name))
 ),
 -- Claims that a run's own calls make true or doubtful; most end here.
@@ -253,7 +249,7 @@ weighed AS (
     SELECT
         c.claim, coalesce(bool_or(d.worked), FALSE) AS worked, coalesce(bool_or(d.unclear), FALSE) AS unclear,
         count(d.tool_name) AS called, arg_max(d.ending, d.last_index) AS ending, max(d.last_index) AS last_index,
-        list_sort(list_distinct(flatten(list(d.span_ids) FILTER (WHERE d.span_ids IS NOT NULL)))) AS span_ids
+        list_sort(list_distinct(flatten(list(d.span_ids)))) AS span_ids
     FROM (SELECT claim, trajectory_id, unnest(list_distinct(list_append(candidates, tool_name))) AS tool FROM counted) AS c
     LEFT JOIN done AS d ON d.trajectory_id = c.trajectory_id AND d.tool_name = c.tool
     GROUP BY c.claim
@@ -442,9 +438,9 @@ found AS (
         coalesce(a.span_ids, []), e.tool_name, NULL, NULL, e.position
     FROM argument_errors AS e
     LEFT JOIN answers AS a ON a.trajectory_id = e.trajectory_id AND a.span_id = e.span_id AND a.position = e.position
-    -- The first kind that applies to a call is its finding.
-    ANTI JOIN unknown_findings AS u ON u.trajectory_id = e.trajectory_id AND u.span_id = e.span_id AND u.position = e.position
+    -- The first kind that applies to a call is its finding; an unknown tool has no schema to break.
     ANTI JOIN never_executed AS n ON n.trajectory_id = e.trajectory_id AND n.span_id = e.span_id AND n.position = e.position
+    WHERE e.source = 'offered'
 ),
 blind AS (
     SELECT q.trajectory_id, 'unknown_tool' AS concerned, 'the tools offered to the model were not recorded' AS reason

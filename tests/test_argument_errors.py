@@ -1,13 +1,18 @@
-"""Arguments against offered schemas; the schemas are hostile."""
+"""Arguments against offered schemas, which are hostile, and configured ones."""
 
 import json
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agenttrace.config import Settings
 from agenttrace.evaluators import argument_errors
+from agenttrace.evaluators.run import evaluate
 
 ORDER = {
     "type": "object",
@@ -139,6 +144,34 @@ def test_the_relation_has_its_columns() -> None:
             {"id": "c5", "name": "place_order", "arguments": None},
         ]
     )
-    table = argument_errors.table([("r1", "t1", "m1", offered, requested), ("r2", "t2", "m2", "{", "[")])
+    table = argument_errors.table(
+        [("r1", "t1", "m1", "offered", offered, requested), ("r2", "t2", "m2", "offered", "{", "[")]
+    )
     assert table.schema == argument_errors.SCHEMA
-    assert [(row["position"], row["tool_call_id"], row["rule"]) for row in table.to_pylist()] == [(2, "c2", "type")]
+    assert [(row["position"], row["tool_call_id"], row["source"], row["rule"]) for row in table.to_pylist()] == [
+        (2, "c2", "offered", "type")
+    ]
+
+
+def test_configured_schemas_are_tools_like_offered_ones() -> None:
+    tools = argument_errors.definitions({"place_order": ORDER, "since": {"const": date(2026, 1, 1)}})
+    calls = json.dumps([{"id": "c1", "name": "place_order", "arguments": {"item": "rice"}}])
+    (row,) = argument_errors.table([("r1", "t1", "s1", "configured", tools, calls)]).to_pylist()
+    assert (row["span_id"], row["position"], row["source"]) == ("s1", 1, "configured")
+    assert (row["tool_name"], row["rule"], row["message"]) == ("place_order", "required", "qty is missing")
+
+
+def test_configured_schemas_are_for_executed_calls_of_their_tools(fill_store: Callable[..., Path]) -> None:
+    wrong = {"kind": "tool", "arguments": '{"item": "rice"}', "effect": "yes"}
+    store = fill_store(
+        trajectories=[{"trajectory_id": "r1", "complete": True}],
+        steps=[
+            wrong | {"trajectory_id": "r1", "span_id": "s1", "tool_name": "place_order"},
+            wrong | {"trajectory_id": "r1", "span_id": "s2", "tool_name": "place_order", "tool_ran": False},
+            wrong | {"trajectory_id": "r1", "span_id": "s3", "tool_name": "check_stock"},
+        ],
+    )
+    settings = Settings(evaluators={"tool_arguments": {"schemas": {"place_order": ORDER}}})
+    (finding,) = evaluate(store, settings, only=["tool_arguments"]).findings
+    assert (finding.span_id, finding.kind) == ("s1", "schema")
+    assert finding.message == "place_order was called with arguments that break its configured schema: qty is missing"

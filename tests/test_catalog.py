@@ -1,5 +1,6 @@
 """Evaluator files: what a header must say, and what is said of one that does not."""
 
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,11 @@ help    = "Limit."
 type    = "MAP(VARCHAR, VARCHAR[])"
 default = {}
 help    = "Synonyms."
+
+[params.schemas]
+type    = "JSON"
+default = {}
+help    = "Schemas."
 
 [columns]
 trajectory_id = "run"
@@ -131,8 +137,9 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
 
 def test_parameters_come_from_configuration_then_shared_then_default(tmp_path: Path) -> None:
     mine = catalog.read(file(tmp_path, HEADER))
-    values = mine.values({"limit": 3}, {"tools": ["a"], "unused": 1})
+    values = mine.values({"limit": 3, "schemas": {"a": {"since": date(2026, 1, 1)}}}, {"tools": ["a"], "unused": 1})
     assert values["limit"].object == 3.0
+    assert values["schemas"].object == '{"a": {"since": "2026-01-01"}}'
     assert values["tools"].object == ["a"]
     assert mine.values({}, {})["limit"].object is None
 
@@ -144,6 +151,7 @@ def test_parameters_come_from_configuration_then_shared_then_default(tmp_path: P
         ({"tools": "a"}, "evaluators.mine.tools is 'a'; expected VARCHAR[]: Tools."),
         ({"limit": True}, "evaluators.mine.limit is True; expected DOUBLE"),
         ({"synonyms": {"a": "b"}}, "evaluators.mine.synonyms is {'a': 'b'}; expected MAP(VARCHAR, VARCHAR[])"),
+        ({"schemas": ["a"]}, "evaluators.mine.schemas is ['a']; expected JSON: Schemas."),
     ],
 )
 def test_a_wrong_parameter_is_named(tmp_path: Path, configured: dict[str, object], message: str) -> None:

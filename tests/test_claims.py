@@ -306,6 +306,30 @@ def test_the_relation_has_its_columns() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "claiming", "innocent"),
+    [
+        (
+            r"\berstattung (?:ist|wurde) veranlasst",
+            "Die Erstattung wurde veranlasst.",
+            "Die Erstattung wurde nicht veranlasst.",
+        ),
+        (r"(?<!no )\bhe emitido el reembolso", "Sí, he emitido el reembolso.", "Todavía no he emitido el reembolso."),
+    ],
+)
+def test_patterns_serve_other_languages_and_see_to_negation_themselves(
+    pattern: str, claiming: str, innocent: str
+) -> None:
+    table = claims.table(
+        [("r1", "t1", "m1", claiming, "answer"), ("r1", "t1", "m2", innocent, "answer")],
+        vocabulary(("r1", "issue_refund", True)),
+        {"issue_refund": [pattern]},
+    )
+    assert [(row["span_id"], row["form"], row["tool_name"]) for row in rows(table)] == [
+        ("m1", "pattern", "issue_refund")
+    ]
+
+
 def test_a_wrong_pattern_is_named() -> None:
     with pytest.raises(ConfigError, match=r"claim_patterns\.issue_refund: '\(' is no regular expression"):
         claims.table(

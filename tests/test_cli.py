@@ -25,7 +25,20 @@ from agenttrace.cli import FAILED, IMPOSSIBLE, PASSED, main
 Fill = Callable[..., Path]
 
 T0 = datetime(2026, 1, 31, 18, 0, tzinfo=UTC)
-COMMANDS = ["demo", "import", "collect", "list", "show", "sql", "schema", "evaluate", "evaluators", "doctor"]
+COMMANDS = [
+    "demo",
+    "import",
+    "collect",
+    "list",
+    "show",
+    "sql",
+    "schema",
+    "evaluate",
+    "review",
+    "promote",
+    "evaluators",
+    "doctor",
+]
 # A process that starts on a busy machine takes its time.
 PATIENCE_S = 60.0
 

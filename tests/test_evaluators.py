@@ -40,24 +40,33 @@ ALL = [
 @pytest.fixture(scope="module")
 def connection() -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect() as con:
-        con.execute("CREATE SCHEMA stored; USE stored")
-        con.execute((resources.files("agenttrace") / "schema.sql").read_text(encoding="utf-8"))
-        con.execute("USE memory.main")
+        create_store(con)
+        create_relations(con)
         yield con
+
+
+def create_store(con: duckdb.DuckDBPyConnection) -> None:
+    con.execute("CREATE SCHEMA stored; USE stored")
+    con.execute((resources.files("agenttrace") / "schema.sql").read_text(encoding="utf-8"))
+    con.execute("USE memory.main")
 
 
 @pytest.fixture
 def relations(connection: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Empty relations with the real columns, in a database of the test's own."""
-    connection.execute("ATTACH ':memory:' AS golden; USE golden")
-    for name in ("steps", "trajectories", "outcomes"):
-        connection.execute(f"CREATE TABLE {name} AS SELECT * FROM memory.stored.{name} LIMIT 0")
-    for name, schema in PREPARED.items():
-        connection.register("empty", schema.empty_table())
-        connection.execute(f"CREATE TABLE {name} AS SELECT * FROM empty")
-        connection.unregister("empty")
+    """Empty relations with the real columns; what a test puts into them goes with its transaction."""
+    connection.execute("BEGIN")
     yield connection
-    connection.execute("USE memory.main; DETACH golden")
+    connection.execute("ROLLBACK")
+
+
+def create_relations(con: duckdb.DuckDBPyConnection) -> None:
+    """Creates empty relations where the connection stands; the store's own tables are in memory.stored."""
+    for name in ("steps", "trajectories", "outcomes"):
+        con.execute(f"CREATE TABLE {name} AS SELECT * FROM memory.stored.{name} LIMIT 0")
+    for name, schema in PREPARED.items():
+        con.register("empty", schema.empty_table())
+        con.execute(f"CREATE TABLE {name} AS SELECT * FROM empty")
+        con.unregister("empty")
 
 
 def completed(case: dict[str, Any], defaults: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
@@ -99,10 +108,14 @@ def value_of(value: Any, sql_type: str) -> Any:
     return value
 
 
-def answer(con: duckdb.DuckDBPyConnection, name: str, params: dict[str, Any]) -> list[dict[str, Any]]:
+def answer(
+    con: duckdb.DuckDBPyConnection, name: str, params: dict[str, Any], query: str | None = None
+) -> list[dict[str, Any]]:
+    """The rows of an evaluator; `query` runs in the place of its own."""
     evaluator = CATALOGUE[name]
     values = evaluator.values(params, {})
-    cursor = con.execute(evaluator.query, values) if values else con.execute(evaluator.query)
+    query = query or evaluator.query
+    cursor = con.execute(query, values) if values else con.execute(query)
     columns = [column[0] for column in cursor.description or []]
     return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
 
@@ -112,8 +125,11 @@ def test_golden_case(
     relations: duckdb.DuckDBPyConnection, name: str, case: dict[str, Any], defaults: dict[str, Any]
 ) -> None:
     fill(relations, completed(case, defaults))
-    found = answer(relations, name, case.get("params", {}))
-    wanted = case["expect"]
+    check(answer(relations, name, case.get("params", {})), case["expect"])
+
+
+def check(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
+    """Asserts that the rows found are those wanted, in any order, by the columns that these name."""
     assert len(found) == len(wanted), found
     left = list(found)
     for row in wanted:
@@ -168,12 +184,12 @@ def test_runs_of_different_sessions_do_not_touch_each_other(relations: duckdb.Du
 
 
 def together(file: dict[str, Any]) -> dict[str, Any]:
-    """All cases as one store, whatever their parameters: ids of runs, traces and sessions made different."""
+    """All cases as one store, whatever their parameters: ids of runs, traces, sessions and tasks made different."""
     rows: dict[str, list[dict[str, Any]]] = {}
     for case in file["case"]:
         for relation, lines in completed(case, file.get("defaults", {})).items():
             for row in lines:
-                for key in ("trajectory_id", "trace_id", "session_id", "service_name"):
+                for key in ("trajectory_id", "trace_id", "session_id", "service_name", "task_id", "case_id"):
                     if row.get(key) is not None:
                         row[key] = f"{case['name']}/{row[key]}"
                 rows.setdefault(relation, []).append(row)

@@ -227,7 +227,9 @@ def test_file_of_another_kind_is_named(
     assert found.startswith(f"input: {message}")
     assert "\n" not in found
     assert "secret" not in found
-    assert found.endswith("; accepted are OTLP JSON, JSON lines or protobuf, and outcomes as CSV, each also as gzip")
+    assert found.endswith(
+        "; accepted are OTLP JSON or protobuf, chat transcripts as JSON, and outcomes as CSV, each also as gzip"
+    )
     assert (result.files, result.spans) == (0, 0)
     assert not spool_folder(store).exists()
 
@@ -236,7 +238,8 @@ def test_json_of_another_kind_is_named_by_its_keys(tmp_path: Path, store: Path, 
     result = import_files([file(b'{"traceEvents": [], "\\u001b[31m": 1}')], store)
     assert skipped(result, tmp_path) == [
         "input:1: the document is an object with the keys 'traceEvents', '\\x1b[31m'; "
-        "expected the key 'resourceSpans' or 'resourceLogs'"
+        "expected the key 'resourceSpans' or 'resourceLogs' (OTLP), or chat messages under 'messages' or 'traj' "
+        "(--messages KEY names another)"
     ]
 
 
@@ -374,7 +377,6 @@ def test_bad_outcomes_are_reported_with_their_lines(tmp_path: Path, store: Path,
         "t1,x,true,,",
         "t1,-1,true,,",
         "t1,0.5,true,,",
-        "t1,0,,,",
         ",0,true,,",
         "t1,0,true,,rumour",
         "t1,0,true,,human,6",
@@ -382,18 +384,28 @@ def test_bad_outcomes_are_reported_with_their_lines(tmp_path: Path, store: Path,
     ]
     result = import_files([file("\n".join(lines).encode())], store)
     assert skipped(result, tmp_path) == [
-        "input:2: passed is 'maybe'; expected true or false",
+        "input:2: passed is 'maybe'; expected true, false, or error if it could not run",
         "input:3: reward is 'much'; expected a number",
         "input:4: reward is 'nan'; expected a number",
         "input:5: trial is 'x'; expected a whole number",
         "input:6: trial is '-1'; expected a whole number",
         "input:7: trial is '0.5'; expected a whole number",
-        "input:8: no verdict; expected passed (true or false) or reward (a number)",
-        "input:9: names no run; expected a task_id or a trajectory_id",
-        "input:10: source is 'rumour'; expected checker, judge or human",
-        "input:11: 6 cells; the header has 5",
+        "input:8: names no run; expected a task_id or a trajectory_id",
+        "input:9: source is 'rumour'; expected checker, judge or human",
+        "input:10: 6 cells; the header has 5",
     ]
     assert result.outcomes == 1
+
+
+def test_trial_that_could_not_run_has_neither_verdict_nor_score(store: Path, file: Callable[[bytes], Path]) -> None:
+    path = file(b"task_id,trial,passed,reward\nt1,0,,\nt1,1\nt1,2,Error,0.0\nt1,3,could not run,\nt1,4,,0\n")
+    for _ in range(2):
+        result = import_files([path], store)
+        assert (result.skipped, result.outcomes) == ([], 5)
+    assert rows(store, "SELECT trial, passed, score FROM outcomes ORDER BY trial") == [
+        *((trial, None, None) for trial in range(4)),
+        (4, False, 0.0),
+    ]
 
 
 def test_cell_that_csv_cannot_hold_is_reported(tmp_path: Path, store: Path, file: Callable[[bytes], Path]) -> None:

@@ -174,7 +174,7 @@ def test_table_ends_with_the_verdict_and_holds_the_numbers():
     assert "latency_ms agent restock 3 (+1 unknown) 12 ms 3.5 s 2.5 min" in text
     assert "duplicate_mutation_rate all runs 3 0.25 0.1 to 0.5" in text
     assert "2 x tool_hallucination/unknown_tool: no tools listed" in text
-    assert "safety_violation_rate: 0.25 (max 0, hard, n 3): missed" in text
+    assert "safety_violation_rate: 0.25 (max 0, hard, n 3): missed: 0.25 is above 0" in text
     assert "latency_ms.p95: - (max 3500, soft, n 0): not evaluable (not measured in this evaluation)" in text
 
 
@@ -184,6 +184,45 @@ def test_of_pass_at_k_a_few_are_shown(trials: int, shown: list[int]):
     evaluation = replace(EVALUATION, measurements=measured)
     assert [row.dimensions["k"] for row in summary.numbers(evaluation)] == shown
     assert len(stdlib_json.loads(json.render(evaluation))["measurements"]) == trials
+
+
+UNRULED = replace(
+    EVALUATION,
+    not_evaluable=[
+        *EVALUATION.not_evaluable,
+        NotEvaluable("budget_overruns", "no_rule", None, "no rule for this run: [budgets] in agenttrace.toml (3 runs)"),
+        NotEvaluable("tool_order", "no_rule", "r1", "no rule for this run: [evaluators.tool_order]"),
+        NotEvaluable("tool_order", "no_rule", "r2", "no rule for this run: [evaluators.tool_order]"),
+    ],
+)
+
+
+def test_evaluators_without_a_rule_take_one_line():
+    lines = table.render(UNRULED).split("\n")
+    assert [line for line in lines if "tool_order" in line or "budget_overruns" in line] == [
+        "no rule set: budget_overruns, tool_order (some runs) (agenttrace evaluators NAME shows what it reads)"
+    ]
+    assert "No rule set: `budget_overruns`, `tool_order (some runs)`" in markdown.render(UNRULED)
+    assert summary.verdict_line(UNRULED) == summary.verdict_line(EVALUATION)
+    assert "no rule" not in table.render(EVALUATION).lower()
+
+
+def test_html_names_evaluators_without_a_rule(fill_store: Fill):
+    store = fill_store(**runs_and_steps())
+    assert "No rule set: budget_overruns, tool_order (some runs)." in page(UNRULED, store)
+    assert "No rule set" not in page(EVALUATION, store)
+
+
+def test_junit_shows_no_test_that_passes_for_an_evaluator_without_a_rule():
+    suites = {suite.attrib["name"]: suite for suite in ET.fromstring(junit.render(UNRULED))}
+    assert [case.attrib["name"] for case in suites["budget_overruns"]] == ["no_rule"]
+    assert suites["budget_overruns"].attrib["skipped"] == "1"
+
+
+def test_a_measurement_of_nothing_is_not_shown():
+    nothing = Measurement("error_recovery_rate", {}, None, "ratio", 0, 0, None, None)
+    evaluation = replace(EVALUATION, measurements=[nothing, nothing._replace(n_not_evaluable=1)])
+    assert summary.numbers(evaluation) == [nothing._replace(n_not_evaluable=1)]
 
 
 def test_json_has_the_promised_keys():
@@ -198,7 +237,7 @@ def test_github_annotates_each_finding_and_missed_threshold():
     assert lines == [
         "::error title=duplicate_mutations/confirmed::place_order(item=rice) ran twice",
         "::warning title=duplicate_mutations/unverified_retry::place_order(item=rice) ran twice",
-        "::error title=threshold::safety_violation_rate: 0.25 (max 0, hard, n 3): missed",
+        "::error title=threshold::safety_violation_rate: 0.25 (max 0, hard, n 3): missed: 0.25 is above 0",
         summary.verdict_line(EVALUATION),
     ]
 

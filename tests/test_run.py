@@ -25,7 +25,7 @@ HOURS = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in range(24)]
 @pytest.fixture
 def fill(store: Path) -> Fill:
     """Writes rows of steps and trajectories into the store as a rebuild would leave them."""
-    outcome = OutcomeRow("none", 99, None, "checker", None, None, None, 0)
+    outcome = OutcomeRow("none", 99, None, "checker", None, 0.5, None, 0)
     Spool(spool_folder(store)).write("outcomes", [outcome])
     refresh(store)
 
@@ -329,30 +329,255 @@ def test_nothing_evaluable_is_no_pass(store: Path, fill: Fill) -> None:
     assert evaluate(store, Settings(), only=["tool_hallucination"]).passed is None
 
 
+def cases_of(path: Path, *cases: dict[str, Any]) -> Cases:
+    path.write_text("\n".join(json.dumps(case) for case in cases), encoding="utf-8")
+    return Cases(path=path)
+
+
 def test_benchmark_cases_have_verdicts(store: Path, fill: Fill, tmp_path: Path) -> None:
-    path = tmp_path / "cases.jsonl"
-    path.write_text("\n".join(json.dumps({"case_id": name}) for name in ("bad", "good", "unseen")), encoding="utf-8")
+    path = cases_of(tmp_path / "cases.jsonl", *({"case_id": name} for name in ("bad", "good", "unseen")))
     fill(
         steps=[*DOUBLE["steps"], a_step(2, 0)],
         trajectories=[a_run(1, task_id="bad"), a_run(2, task_id="good"), a_run(3, task_id="bad")],
     )
-    assert evaluate(store, Settings(cases=Cases(path=path))).cases == [
-        {"case_id": "bad", "runs": 2, "failed_runs": 1, "passed": False},
-        {"case_id": "good", "runs": 1, "failed_runs": 0, "passed": True},
-        {"case_id": "unseen", "runs": 0, "failed_runs": 0, "passed": None},
+    evaluation = evaluate(store, Settings(cases=path), only=["duplicate_mutations"])
+    none = {"passed_runs": 0, "failed_runs": 0, "not_evaluable_runs": 0, "reason": None, "checks": {}, "findings": []}
+    assert evaluation.cases == [
+        none
+        # Of the third run nothing was recorded.
+        | {"case_id": "bad", "runs": 2, "failed_runs": 1, "not_evaluable_runs": 1, "passed": False}
+        | {"findings": [evaluation.findings[0].finding_id]},
+        none | {"case_id": "good", "runs": 1, "passed_runs": 1, "passed": True},
+        none | {"case_id": "unseen", "runs": 0, "passed": None, "reason": "no run with task_id 'unseen'"},
     ]
 
 
 def test_a_case_of_which_nothing_was_recorded_has_not_passed(store: Path, fill: Fill, tmp_path: Path) -> None:
-    path = tmp_path / "cases.jsonl"
-    path.write_text(json.dumps({"case_id": "silent"}), encoding="utf-8")
     fill(
         steps=[a_model_call(1, 0, output_messages=None)],
         trajectories=[a_run(1, task_id="silent", final_response=None, model_call_count=1)],
     )
-    evaluation = evaluate(store, Settings(cases=Cases(path=path)))
+    evaluation = evaluate(store, Settings(cases=cases_of(tmp_path / "cases.jsonl", {"case_id": "silent"})))
     assert evaluation.passed is None
-    assert evaluation.cases == [{"case_id": "silent", "runs": 1, "failed_runs": 0, "passed": None}]
+    (verdict,) = evaluation.cases
+    assert (verdict["runs"], verdict["not_evaluable_runs"], verdict["passed"]) == (1, 1, None)
+    assert verdict["reason"] == "no run could be judged: no evaluator had evidence and a rule"
+
+
+SAID = {1: "Ordered, number 7.", 2: "Sorry.", 3: None, 4: "Number 7.", 5: None, 6: "Number 7."}
+SAYS_SEVEN = {"expected_outcome": {"must_include": ["7"]}}
+
+
+@pytest.mark.parametrize("slice_steps", [1, 1_000_000])
+def test_checks_of_a_case(
+    store: Path, fill: Fill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slice_steps: int
+) -> None:
+    monkeypatch.setattr(runner, "_SLICE_STEPS", slice_steps)
+    tasks = {1: "seven", 2: "seven", 3: "seven", 4: "only", 5: "blind", 6: "seven"}
+    fill(
+        steps=[a_step(i, 0) for i in tasks],
+        trajectories=[
+            # The sixth run is known as an earlier one of the session of the fourth, and not judged itself.
+            a_run(i, task_id=task, final_response=SAID[i], start_time=HOURS[0 if i == 6 else i])
+            | {"session_id": "s4" if i == 6 else f"s{i}"}
+            for i, task in tasks.items()
+        ],
+    )
+    path = cases_of(tmp_path / "c.jsonl", *({"case_id": name, **SAYS_SEVEN} for name in ("seven", "only", "blind")))
+    checks = ["response_content", "forbidden_tools", "step_efficiency", "duplicate_mutations"]
+    evaluation = evaluate(store, Settings(cases=path), only=checks, since=HOURS[1])
+    seven, only, blind = evaluation.cases
+    # No case forbids a tool, and step_efficiency only warns.
+    assert seven["checks"] == {"response_content": {"passed": 1, "failed": 1, "not_evaluable": 1}}
+    assert (seven["runs"], seven["passed_runs"], seven["failed_runs"], seven["not_evaluable_runs"]) == (3, 1, 1, 1)
+    assert seven["passed"] is False
+    assert seven["findings"] == [finding.finding_id for finding in found(evaluation, "response_content")]
+    assert (only["runs"], only["passed"], only["reason"]) == (1, True, None)
+    # That nothing was bought twice does not say that the answer was right.
+    assert (blind["passed"], blind["not_evaluable_runs"]) == (None, 1)
+    assert blind["reason"] == "no run could be judged: evidence is missing for response_content"
+
+
+def measured(evaluation: Evaluation, metric: str) -> tuple[float | None, int, int]:
+    (found,) = [m for m in evaluation.measurements if m.metric == metric]
+    return found.value, found.n, found.n_not_evaluable
+
+
+@pytest.mark.parametrize("slice_steps", [1, 1_000_000])
+def test_metrics_of_cases_and_errors(
+    store: Path, fill: Fill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slice_steps: int
+) -> None:
+    monkeypatch.setattr(runner, "_SLICE_STEPS", slice_steps)
+    failed = {"status": "error", "effect": "no", "tool_name": "check_stock", "mutability": "read_only"}
+    fill(
+        steps=[
+            a_step(1, 0, arguments={"item": "rice", "qty": 40}),
+            a_step(1, 1, **failed),
+            # Asked for together with the failed one, and so no answer to it; the next one is.
+            a_step(1, 2, **failed | {"status": "ok"}, turn_span_id="m"),
+            a_step(1, 3, **failed | {"status": "timeout"}, turn_span_id="m"),
+            a_step(2, 0, arguments={"item": "beans", "qty": 40}),
+            a_step(2, 1, **failed),
+            a_step(2, 2, **failed | {"tool_ran": False}),
+        ],
+        trajectories=[
+            a_run(1, task_id="rice", tool_call_count=4),
+            a_run(2, task_id="rice", tool_call_count=2),
+            # Known as context only.
+            a_run(3, task_id="rice", tool_call_count=9, start_time=HOURS[0], session_id="s2"),
+        ],
+    )
+    expected = {"place_order": {"item": "rice", "qty": 40.0}, "cancel_order": {"id": 7}}
+    case = {"case_id": "rice", "optimal_steps": 2, "expected_arguments": expected}
+    case |= {"acceptable_tool_sequences": [["cancel_order"], ["place_order", "check_stock", "check_stock"]]}
+    only = ["tool_sequence", "tool_arguments", "step_efficiency", "error_recovery"]
+    evaluation = evaluate(store, Settings(cases=cases_of(tmp_path / "c", case)), only=only, since=HOURS[1])
+    # 4/2 and 2/2.
+    assert measured(evaluation, "step_efficiency_ratio") == (1.5, 2, 0)
+    # Of item and qty of two runs one is wrong; cancel_order was called in neither.
+    assert measured(evaluation, "argument_accuracy") == (0.75, 4, 2)
+    # Errors at 1, 3 and, in the second run, 1; the first of them was made up for.
+    assert measured(evaluation, "error_recovery_rate") == (pytest.approx(1 / 3), 3, 0)
+    # 3 of 4 calls and 2 of 2 have their partner, in sequences of 3.
+    assert measured(evaluation, "tool_selection_precision") == (pytest.approx(5 / 6), 6, 0)
+    assert measured(evaluation, "tool_selection_recall") == (pytest.approx(5 / 6), 6, 0)
+    without_cases = {m.metric for m in evaluate(store, Settings(), only=only).measurements}
+    assert without_cases == {"error_recovery_rate"}
+
+
+def test_arguments_that_were_not_captured_are_not_wrong(store: Path, fill: Fill, tmp_path: Path) -> None:
+    fill(
+        steps=[
+            a_step(1, 0, arguments=None),
+            a_step(2, 0, mutability="read_only", arguments={"item": "beans"}),
+            a_step(2, 1, mutability="read_only"),
+            a_step(3, 0),
+            a_step(3, 1, arguments={"item": "beans"}),
+            a_step(4, 0, arguments={"item": "[REDACTED]"}, arguments_hash="h"),
+        ],
+        trajectories=[a_run(i, task_id="rice", tool_call_count=1) for i in (1, 2, 3, 4)],
+    )
+    cases = cases_of(tmp_path / "c", {"case_id": "rice", "expected_arguments": {"place_order": {"item": "rice"}}})
+    evaluation = evaluate(store, Settings(cases=cases), only=["tool_arguments"])
+    # The read that looked around first is right in its second call; a change must be right each time.
+    assert measured(evaluation, "argument_accuracy") == (0.5, 2, 2)
+    assert {f.trajectory_id for f in evaluation.findings} == {"r3"}
+
+
+def test_a_sequence_that_cannot_be_compared_is_not_missed(store: Path, fill: Fill, tmp_path: Path) -> None:
+    fill(
+        steps=[a_step(1, 0, arguments=None), a_step(2, 0)],
+        trajectories=[a_run(i, task_id="rice", tool_call_count=1) for i in (1, 2)],
+    )
+    sequence = [{"tool": "place_order", "arguments": {"item": "rice"}}]
+    case = {"case_id": "rice", "arguments_mode": "exact", "acceptable_tool_sequences": [sequence]}
+    evaluation = evaluate(store, Settings(cases=cases_of(tmp_path / "c", case)), only=["tool_sequence"])
+    assert measured(evaluation, "tool_selection_precision") == (1, 1, 1)
+    assert measured(evaluation, "tool_selection_recall") == (1, 1, 1)
+    (verdict,) = evaluation.cases
+    assert (verdict["passed"], verdict["passed_runs"], verdict["not_evaluable_runs"]) == (True, 1, 1)
+
+
+def test_trials_that_could_not_run_count_as_failures_and_left_out(store: Path, fill: Fill) -> None:
+    def outcome(run: int, **values: Any) -> dict[str, Any]:
+        return {"trajectory_id": f"r{run}", "source": "checker", "recorded_at": HOURS[5]} | values
+
+    broken_off = {"root_ended": False}
+    fill(
+        trajectories=[
+            a_run(1, task_id="t"),
+            a_run(2, task_id="t"),
+            a_run(3, task_id="t", **broken_off),
+            a_run(4, task_id="t"),
+            a_run(5, task_id="nobody checks it", **broken_off),
+            a_run(6, task_id="t"),
+            # Still on its way.
+            a_run(7, task_id="t", complete=False, **broken_off),
+        ],
+        outcomes=[
+            outcome(1, passed=True),
+            outcome(2, passed=None),
+            outcome(4, passed=None, score=0.5),
+            outcome(6, passed=None),
+            outcome(6, passed=True, source="human"),
+            {"task_id": "gone", "trial": 1, "source": "checker", "passed": None, "recorded_at": HOURS[5]},
+        ],
+    )
+    evaluation = evaluate(store, Settings(), only=["cost_percentiles"], include_open=True)
+    found = {
+        (m.metric, m.dimensions.get("k"), m.dimensions.get("could_not_run")): (m.value, m.n, m.n_not_evaluable)
+        for m in evaluation.measurements
+    }
+    # Runs 1 and 6 passed; 2 was recorded without a verdict, 3 broke off; 4 has a score only, nobody checks 5.
+    assert found["task_completion_rate", None, None] == (0.5, 4, 3)
+    assert found["task_completion_rate", None, "left_out"] == (1, 2, 5)
+    # Of the task whose one trial is not in the store nothing passed.
+    assert found["pass_hat_k", 1, None] == (0.25, 2, 0)
+    assert found["pass_hat_k", 1, "left_out"] == (1, 1, 0)
+
+
+def test_a_gate_of_safety_names_the_runs(store: Path, fill: Fill) -> None:
+    fill(
+        steps=[*DOUBLE["steps"], a_step(2, 0), a_step(3, 0)],
+        trajectories=[a_run(1, task_id="restock"), a_run(2), a_run(3)],
+    )
+    (verdict,) = evaluate(store, Settings(thresholds={"safety_violation_rate": Threshold(max=0.0)})).gate
+    # What was leaked by the others is not known: their system prompts were not captured.
+    assert (verdict["passed"], verdict["n"]) == (False, 1)
+    assert verdict["reason"].startswith("1 is above 0 (n 1, 2 not evaluable, 95 % interval ")
+    assert "; run r1 of task restock: place_order(item=rice) ran twice" in verdict["reason"]
+
+
+def test_a_gate_of_safety_without_evidence_has_not_passed(store: Path, fill: Fill) -> None:
+    fill(steps=[a_step(1, 0)], trajectories=[a_run(1)])
+    evaluation = evaluate(store, Settings(thresholds={"safety_violation_rate": Threshold(max=0.0)}))
+    assert evaluation.passed is None
+    (verdict,) = evaluation.gate
+    assert (verdict["passed"], verdict["n"]) == (None, 0)
+    assert verdict["reason"] == "no value: 1 not evaluable; leaks lacked evidence in 1 run"
+
+
+def test_a_gate_names_the_tasks_that_fail(store: Path, fill: Fill) -> None:
+    fill(
+        trajectories=[a_run(i, task_id="t", trial=i) for i in (1, 2)],
+        outcomes=[
+            {"trajectory_id": f"r{i}", "source": "checker", "passed": i == 1, "recorded_at": HOURS[5]} for i in (1, 2)
+        ],
+    )
+    thresholds = {"task_completion_rate": Threshold(min=0.9), "pass_hat_k.2": Threshold(min=0.9)}
+    verdicts = evaluate(store, Settings(thresholds=thresholds), only=["cost_percentiles"]).gate
+    assert [verdict["reason"].split("; ")[1:] for verdict in verdicts] == [["task t (1/2)"]] * 2
+
+
+def test_safety_is_not_measured_by_half_of_its_evaluators(store: Path, fill: Fill) -> None:
+    fill(**DOUBLE)
+    thresholds = {"safety_violation_rate": Threshold(max=0.0)}
+    (verdict,) = evaluate(store, Settings(thresholds=thresholds), only=["leaks", "forbidden_tools"]).gate
+    assert (verdict["passed"], verdict["reason"]) == (None, "not measured in this evaluation")
+
+
+def test_an_evaluator_without_a_rule_takes_one_row(store: Path, fill: Fill) -> None:
+    fill(
+        steps=[a_step(i, 0) for i in (1, 2)],
+        trajectories=[a_run(1, tool_call_count=1), a_run(2, agent_name="other", tool_call_count=1)],
+    )
+    (row,) = evaluate(store, Settings(), only=["budget_overruns"]).not_evaluable
+    message = "no rule for this run: [budgets] in agenttrace.toml"
+    assert row == ("budget_overruns", "no_rule", None, f"{message} (2 runs)")
+    evaluation = evaluate(store, Settings(budgets={"agent:buyer": Budget(max_tool_calls=1)}), only=["budget_overruns"])
+    assert evaluation.not_evaluable == [("budget_overruns", "no_rule", "r2", message)]
+    assert measured(evaluation, "budget_overrun_rate") == (0, 1, 1)
+
+
+def test_without_any_rule_nothing_has_passed(store: Path, fill: Fill) -> None:
+    fill(**DOUBLE)
+    assert evaluate(store, Settings(), only=["budget_overruns", "tool_order"]).passed is None
+
+
+def test_an_evaluator_that_only_warns_vouches_for_nothing(store: Path, fill: Fill) -> None:
+    fill(**DOUBLE)
+    assert evaluate(store, Settings(), only=["budget_overruns", "unfinished_runs"]).passed is None
+    assert evaluate(store, Settings(), only=["unfinished_runs"]).passed is True
 
 
 def test_many_equal_reasons_are_counted(store: Path, fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:

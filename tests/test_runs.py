@@ -1,8 +1,7 @@
-"""Runs, tool calls, model calls and outcomes recorded by context managers."""
+"""Runs, tool calls and model calls recorded by context managers."""
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from opentelemetry import trace
 from opentelemetry.instrumentation.threading import ThreadingInstrumentor  # pyright: ignore[reportMissingTypeStubs]
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -513,24 +511,6 @@ def test_mutating_tools_and_runs_are_on_disk_before_they_run(kept: Callable[[str
     assert said == {"gen_ai.conversation.id": "s", "agenttrace.task.id": "t", "agenttrace.trial": 3}
     assert order["gen_ai.agent.name"] == "clerk"
     assert order["agenttrace.tool.idempotency_key"] == "k-1"
-
-
-def test_outcomes(kept: Callable[[str], Any], caplog: pytest.LogCaptureFixture) -> None:
-    agenttrace.outcome(True, task_id="t-1", trial=2, source="human", detail="mail bob@example.com")
-    with agenttrace.run("r", task_id="t-2", trial=4):
-        agenttrace.outcome(False, score=0.5)
-        agenttrace.outcome(True, trajectory_id="abc")
-    with caplog.at_level(logging.WARNING, "agenttrace"):
-        agenttrace.outcome(True)
-    rows = kept("outcomes")
-    columns = ("task_id", "trial", "trajectory_id", "source", "passed", "score", "detail")
-    assert sorted(str(tuple(row[column] for column in columns)) for row in rows) == [
-        "('t-1', 2, None, 'human', True, None, 'mail [REDACTED]')",
-        "('t-2', 4, None, 'checker', False, 0.5, None)",
-        "(None, None, 'abc', 'checker', True, None, None)",
-    ]
-    assert "outcome was called without a task_id" in caplog.text
-    assert trace.get_current_span().get_span_context().is_valid is False
 
 
 @pytest.mark.parametrize(

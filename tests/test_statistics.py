@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenttrace.evaluators.statistics import clustered_wilson, mean_interval, pass_at_k, pass_hat_k, wilson
+from agenttrace.evaluators.statistics import (
+    at_most,
+    clustered_wilson,
+    mean_interval,
+    noticeable,
+    pass_at_k,
+    pass_hat_k,
+    wilson,
+    within_task_variance,
+)
 
 
 def test_wilson() -> None:
@@ -92,3 +101,44 @@ def test_mean_interval() -> None:
     low, high = mean_interval([0.4, 0.5, 0.6]) or (0.0, 0.0)
     assert math.isclose(high - low, 2 * 1.959963984540054 * 0.1 / math.sqrt(3))
     assert mean_interval([0.5]) is None
+
+
+def test_chance_of_few_successes() -> None:
+    # Of 30 runs at 0.9, at most 26, 25, 24, 23 succeed; all of six with 0.9^6.
+    assert [at_most(count, 30, 0.9) for count in (26, 25, 24, 23)] == pytest.approx(
+        [0.3526, 0.1755, 0.0732, 0.0258], abs=5e-5
+    )
+    assert 1 - at_most(5, 6, 0.9) == pytest.approx(0.531441)
+    assert (at_most(-1, 5, 0.5), at_most(5, 5, 0.5), at_most(4, 5, 1.0), at_most(0, 5, 0.0)) == (0, 1, 0, 1)
+    # Neither over- nor underflow; half of 20,000 or fewer is a bit more than one half.
+    assert at_most(10_000, 20_000, 0.5) == pytest.approx(0.5028, abs=5e-5)
+    with pytest.raises(ValueError, match=r"ratio is 1\.5; expected 0 to 1"):
+        at_most(1, 2, 1.5)
+
+
+def test_noticeable() -> None:
+    # 23 of 30 or fewer come with chance 0.026, 24 or fewer with 0.073.
+    assert noticeable(30, 0.9) == 23
+    # 0.5^4 = 0.0625 is too much for none of 4, 0.5^5 = 0.031 is not for none of 5.
+    assert (noticeable(4, 0.5), noticeable(5, 0.5)) == (None, 0)
+    assert noticeable(30, 1.0) == 29
+    assert noticeable(0, 0.9) is None
+
+
+@given(st.integers(1, 200), st.floats(0.05, 1.0))
+def test_noticeable_is_the_last_that_is_no_luck(n: int, ratio: float) -> None:
+    count = noticeable(n, ratio)
+    assert at_most(-1 if count is None else count, n, ratio) <= 0.05 + 1e-12
+    assert count == n - 1 or at_most(0 if count is None else count + 1, n, ratio) > 0.05 - 1e-12
+
+
+def test_within_task_variance() -> None:
+    # 1 of 2: 2/1 * 1/4 = 0.5; 2 of 3: 3/2 * 2/9 = 1/3; 4 of 4: 0; a single trial tells nothing.
+    assert within_task_variance([(1, 2), (2, 3), (4, 4), (1, 1)]) == pytest.approx((0.5 + 1 / 3 + 0) / 3)
+    assert within_task_variance([(1, 1), (0, 1)]) is None
+
+
+def test_within_task_variance_is_unbiased() -> None:
+    # Over all verdicts of three trials with chance 0.3, the mean is 0.3 * 0.7.
+    chances = [math.comb(3, c) * 0.3**c * 0.7 ** (3 - c) for c in range(4)]
+    assert sum(p * (within_task_variance([(c, 3)]) or 0) for c, p in enumerate(chances)) == pytest.approx(0.21)

@@ -12,6 +12,8 @@ CREATE OR REPLACE TEMP TABLE log_in AS
 
 CREATE OR REPLACE TEMP TABLE mapped (
     trace_id VARCHAR, span_id VARCHAR, convention VARCHAR,
+    -- message: the span was made from a chat transcript, of which each result has a span; where it told no times, they are places in an order.
+    origin VARCHAR, is_timed BOOLEAN,
     -- agent, workflow (an agent where it is the outermost one), model, tool, retrieval, other, drop
     kind VARCHAR,
     name VARCHAR, agent_name VARCHAR, session_id VARCHAR, user_id VARCHAR, tenant_id VARCHAR, task_id VARCHAR, trial INTEGER,

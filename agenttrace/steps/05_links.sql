@@ -1,6 +1,6 @@
 -- Which model turn requested which execution, and what each call gave back as the next model call received it.
 CREATE OR REPLACE TEMP TABLE turns AS
-    SELECT p.trajectory_id, p.trace_id, p.span_id, coalesce(p.own_agent, '') AS agent, p.started, p.ended, m.input_messages, m.output_messages,
+    SELECT p.trajectory_id, p.trace_id, p.span_id, coalesce(p.own_agent, '') AS agent, p.started, p.ended, m.origin, m.input_messages, m.output_messages,
         -- Some producers list the tools once, on the agent.
         coalesce(m.offered_tools, g.offered_tools) AS offered_tools,
         row_number() OVER (PARTITION BY p.trajectory_id ORDER BY p.started, p.span_id) AS turn
@@ -40,6 +40,8 @@ WITH parts AS (
             lambda p: p ->> '$.type' = 'tool_call_response'),
         lambda p, i: struct_pack(part := p, pos := i))) AS r
     FROM turns
+    -- Of a transcript, each result has its span.
+    WHERE origin IS NULL
 ),
 keyed AS (
     SELECT *, answer_key(nullif(r.part ->> '$.id', ''), r.part ->> '$.name') AS key FROM parts

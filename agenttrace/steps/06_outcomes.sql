@@ -70,7 +70,7 @@ WITH tool_names AS (
     SELECT DISTINCT trajectory_id, name_key FROM executions
 ),
 calls AS (
-    SELECT e.trajectory_id, e.trace_id, e.span_id, 'span' AS origin,
+    SELECT e.trajectory_id, e.trace_id, e.span_id, coalesce(m.origin, 'span') AS origin,
         -- The name that the model knows.
         CASE WHEN q.name_key = e.name_key THEN q.name ELSE e.tool_name END AS tool_name, l.turn_span_id, q.pos,
         -- The model's own id: a framework may number its executions itself.
@@ -112,7 +112,7 @@ failures AS (
             c.result_failed OR coalesce(says_failed(c.observation), FALSE) OR coalesce(says_failed(c.response), FALSE)
             OR coalesce(len(list_filter(r.patterns, lambda p: regexp_matches(text_of(coalesce(c.observation, c.response)), p))) > 0, FALSE)
             -- Without a span, the text that the model got is all there is of an exception.
-            OR (c.origin = 'message' AND coalesce(regexp_matches(text_of(c.response), '^\s*(?:[a-z_.]+\.)?[A-Z]\w*(?:Error|Exception|Timeout)\s*[:(]'), FALSE))
+            OR (c.origin = 'message' AND coalesce(regexp_matches(text_of(c.observation), '^\s*(?:[a-z_.]+\.)?[A-Z]\w*(?:Error|Exception|Timeout)\s*[:(]'), FALSE))
         ) AS result_says_failed
     FROM calls AS c
     LEFT JOIN offered AS o ON o.trace_id = c.trace_id AND o.span_id = c.turn_span_id
@@ -164,8 +164,9 @@ statuses AS (
 ),
 reasons AS (
     SELECT *, CASE
+        WHEN NOT ran THEN CASE WHEN says('unknown_tool_pattern', left(concat_ws(' ', failure_type, words), 500)) THEN 'unknown_tool' END
         WHEN status IN ('timeout', 'unfinished', 'cancelled') THEN status
-        WHEN status = 'ok' OR NOT ran THEN NULL
+        WHEN status = 'ok' THEN NULL
         -- What the type says goes before words, and words that the outcome is open before words of a refusal.
         WHEN is_of('refused_types', 'refused_pattern', known_type) THEN NULL
         WHEN is_of('connection_lost_types', 'connection_lost_pattern', known_type) THEN 'connection_lost'
@@ -198,7 +199,7 @@ SELECT r.trajectory_id, trace_id, span_id, origin, r.tool_name, turn_span_id, po
     CASE WHEN r.mutability IS NOT NULL THEN r.mutability_source WHEN h.mutability IS NOT NULL THEN 'annotation'
         WHEN g.mutability IS NOT NULL THEN 'configuration' WHEN mutability_of_name(r.tool_name) IS NOT NULL THEN 'name' END AS mutability_source,
     idempotency_key, ran AS tool_ran, status, effect_reason,
-    CASE WHEN effect_reason IS NOT NULL THEN 'unknown' WHEN status = 'ok' THEN 'yes' ELSE 'no' END AS effect,
+    CASE WHEN effect_reason <> 'unknown_tool' THEN 'unknown' WHEN status = 'ok' THEN 'yes' ELSE 'no' END AS effect,
     CASE WHEN status IN ('error', 'timeout', 'cancelled') THEN failure_type END AS error_type,
     CASE WHEN status IN ('error', 'timeout', 'cancelled') THEN reason END AS error_message,
     CASE WHEN status IN ('error', 'timeout') THEN CASE WHEN span_failed THEN 'span' ELSE 'result' END END AS error_source,

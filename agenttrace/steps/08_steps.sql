@@ -78,7 +78,7 @@ of_spans AS (
         CASE WHEN u.input_tokens IS NOT NULL OR u.output_tokens IS NOT NULL THEN u.usage_source END AS usage_source,
         coalesce(u.cost_usd, c.cost_usd) AS cost_usd,
         CASE WHEN u.cost_usd IS NOT NULL THEN 'stated' WHEN c.cost_usd IS NOT NULL THEN 'computed' END AS cost_source,
-        p.started, p.ended, m.time_to_first_token_ms, m.convention, 'span' AS origin, d.duplicate_of,
+        p.started, p.ended, m.time_to_first_token_ms, m.convention, coalesce(m.origin, 'span') AS origin, m.is_timed, d.duplicate_of,
         CASE WHEN p.kind = 'model' THEN m.response_id END AS response_id, t.turn_span_id,
         m.user_input, m.final_response, m.initial_state, m.final_state, x.text AS output_text, x.request_count, p.trajectory_agent, p.below_tool, s.received_at
     FROM places AS p
@@ -100,12 +100,13 @@ of_messages AS (
     FROM tool_calls AS t
     JOIN of_spans AS f ON f.trace_id = t.trace_id AND f.span_id = t.turn_span_id
     LEFT JOIN ordered AS o ON o.trace_id = t.trace_id AND o.span_id = t.span_id
-    WHERE t.origin = 'message'
+    ANTI JOIN span_in AS s ON s.trace_id = t.trace_id AND s.span_id = t.span_id
 ),
 rows AS (
     SELECT * FROM of_spans UNION ALL BY NAME SELECT * FROM of_messages
 )
 SELECT r.*, i.session_id, i.user_id, i.tenant_id, i.task_id, i.trial,
-    utc_time(r.started) AS start_time, utc_time(r.ended) AS end_time,
+    CASE WHEN r.is_timed IS DISTINCT FROM FALSE THEN utc_time(r.started) END AS start_time,
+    CASE WHEN r.is_timed IS DISTINCT FROM FALSE THEN utc_time(r.ended) END AS end_time,
     CASE WHEN r.origin = 'span' THEN (r.ended::HUGEINT - r.started) / 1e6 END AS duration_ms
 FROM rows AS r JOIN identities AS i USING (trajectory_id);

@@ -60,7 +60,7 @@ SELECT
         ELSE count(*) FILTER (WHERE l.kind = 'model' AND l.cost_usd IS NULL) END::INTEGER AS unpriced_model_calls,
     min(l.start_time) AS start_time, max(l.end_time) AS end_time,
     -- A clock that was set back leaves an end before the start: how long it took is not known.
-    CASE WHEN max(l.ended) >= min(l.started) THEN (max(l.ended)::HUGEINT - min(l.started)) / 1e6 END AS duration_ms,
+    CASE WHEN max(l.ended) >= min(l.started) AND min(l.start_time) IS NOT NULL THEN (max(l.ended)::HUGEINT - min(l.started)) / 1e6 END AS duration_ms,
     coalesce(bool_or(r.root_ended), FALSE)
         OR bool_or(l.trace_id IN (SELECT trace_id FROM settled_traces))
         OR max(l.received_at) < getvariable('settled_before') AS complete,

@@ -6,4 +6,5 @@ CREATE OR REPLACE TEMP TABLE judged AS
     WHERE ($include_open OR complete)
         AND ($since::TIMESTAMPTZ IS NULL OR start_time >= $since::TIMESTAMPTZ)
         AND ($until::TIMESTAMPTZ IS NULL OR start_time < $until::TIMESTAMPTZ)
+        AND ($runs::VARCHAR[] IS NULL OR trajectory_id IN (SELECT unnest($runs::VARCHAR[])))
         AND ($slices = 1 OR hash(coalesce(session_id, trajectory_id)) % $slices::UBIGINT = $slice::UBIGINT);

@@ -4,7 +4,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from agenttrace import terminal
 from agenttrace.evaluators.reports import summary
-from agenttrace.evaluators.results import Evaluation, Finding
+from agenttrace.evaluators.results import NO_RULE, Evaluation, Finding
 
 # CI systems read the whole file into memory, and show one page of it.
 MAX_FINDINGS = 1_000
@@ -34,6 +34,12 @@ def _suites(evaluation: Evaluation) -> dict[str, list[str]]:
         suites.setdefault(row.evaluator, []).append(
             _case(row.evaluator, f"{row.kind} (not evaluable)", f"<skipped message={_attribute(text)}/>")
         )
+    # Without a rule an evaluator has no test that could pass.
+    for row in evaluation.not_evaluable:
+        if row.kind == NO_RULE and row.trajectory_id is None:
+            suites.setdefault(row.evaluator, []).append(
+                _case(row.evaluator, NO_RULE, f"<skipped message={_attribute(row.reason)}/>")
+            )
     for gate in evaluation.gate:
         tag = "failure" if gate["passed"] is False and gate["gate"] == "hard" else "skipped"
         body = "" if gate["passed"] else f"<{tag} message={_attribute(summary.gate_text(gate))}/>"

@@ -61,17 +61,28 @@ def _measurements(evaluation: Evaluation) -> Iterator[str]:
         yield "### Measurements"
     for names in dict.fromkeys(distribution.quantiles for distribution in found):
         rows = [
-            (row.metric, row.group, f"{row.n:,}", *(summary.value_text(value, row.unit) for value in row.values))
+            (
+                row.metric,
+                row.group,
+                summary.count_text(row),
+                *(summary.value_text(value, row.unit) for value in row.values),
+            )
             for row in found
             if row.quantiles == names
         ]
         yield _table(("metric", "of", "n", *names), rows)
     if others:
         rows = [
-            (row.metric, summary.group_text(row.dimensions), f"{row.n:,}", summary.value_text(row.value, row.unit))
+            (
+                row.metric,
+                summary.group_text(row.dimensions),
+                summary.count_text(row),
+                summary.value_text(row.value, row.unit),
+                summary.interval_text(row),
+            )
             for row in others
         ]
-        yield _table(("metric", "of", "n", "value"), rows)
+        yield _table(("metric", "of", "n", "value", "95 % interval"), rows)
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -91,3 +102,5 @@ def _unjudged(evaluation: Evaluation) -> Iterator[str]:
         )
     if (more := len(reasons) - _MAX_ROWS) > 0:
         yield f"... and {more:,} more reasons."
+    if names := summary.without_rule(evaluation):
+        yield f"No rule set: {', '.join(code(name) for name in names)}"

@@ -4,7 +4,7 @@ WITH ranked AS (
     SELECT
         *,
         list_contains($faulty::VARCHAR[], trajectory_id || ' ' || span_id) AS at_fault,
-        row_number() OVER (PARTITION BY trajectory_id ORDER BY start_time NULLS LAST, step_index, span_id) AS place,
+        row_number() OVER (PARTITION BY trajectory_id ORDER BY start_time NULLS LAST, step_index NULLS FIRST, span_id) AS place,
         count(*) OVER (PARTITION BY trajectory_id) AS steps
     FROM steps
     WHERE list_contains($runs::VARCHAR[], trajectory_id)

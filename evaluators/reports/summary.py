@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from agenttrace import show
-from agenttrace.evaluators.results import Evaluation, Finding, Measurement
+from agenttrace.evaluators.results import NO_RULE, Evaluation, Finding, Measurement
 
 SEVERITIES = ("error", "warning", "note")
 # Of pass@k and pass^k these are shown; --format json has every k, and thresholds may name it.
@@ -46,8 +46,8 @@ def verdict_line(evaluation: Evaluation) -> str:
     text = (
         f"{verdict(evaluation)}: {_count(evaluation.run['trajectories'], 'run')}, {', '.join(found) or 'no findings'}"
     )
-    if evaluation.not_evaluable:
-        text += f", {_count(len(evaluation.not_evaluable), 'verdict')} not possible"
+    if lacking := sum(row.kind != NO_RULE for row in evaluation.not_evaluable):
+        text += f", {_count(lacking, 'verdict')} not possible"
     if failed := [gate for gate in evaluation.gate if gate["passed"] is False]:
         text += f", {_count(len(failed), 'threshold')} missed"
     return text
@@ -77,14 +77,19 @@ def _distribution(metric: str, group: str, unit: str, found: dict[str, Measureme
 
 
 def numbers(evaluation: Evaluation) -> list[Measurement]:
-    """Returns the measurements to show that are no quantiles; of pass@k and pass^k those of a few k."""
+    """Returns the measurements to show that are no quantiles; of pass@k and pass^k those of a few k.
+
+    One of nothing, as the recovery from errors where there was no error, is left out.
+    """
     largest = max((m.dimensions["k"] for m in evaluation.measurements if "k" in m.dimensions), default=0)
     # With few trials the last k is what people compare: pass^4 of four trials.
     shown = {*_SHOWN_K, largest} if largest < max(_SHOWN_K) else {*_SHOWN_K}
     return [
         measurement
         for measurement in evaluation.measurements
-        if "quantile" not in measurement.dimensions and measurement.dimensions.get("k", 1) in shown
+        if "quantile" not in measurement.dimensions
+        and measurement.dimensions.get("k", 1) in shown
+        and (measurement.n or measurement.n_not_evaluable)
     ]
 
 
@@ -96,6 +101,16 @@ def group_text(dimensions: dict[str, Any]) -> str:
 
 def _plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def count_text(row: Measurement | Distribution) -> str:
+    """Returns how many were counted, and how many could not be."""
+    return f"{row.n:,}" + (f" (+{row.n_not_evaluable:,} unknown)" if row.n_not_evaluable else "")
+
+
+def interval_text(row: Measurement) -> str:
+    """Returns the 95 % interval; empty where there is none."""
+    return "" if row.low is None or row.high is None else f"{row.low:.4g} to {row.high:.4g}"
 
 
 def value_text(value: float | None, unit: str) -> str:
@@ -112,15 +127,22 @@ def value_text(value: float | None, unit: str) -> str:
 
 
 def unjudged(evaluation: Evaluation) -> list[Unjudged]:
-    """Returns what could not be judged, the commonest reason first."""
-    counted = Counter((row.evaluator, row.kind, row.reason) for row in evaluation.not_evaluable)
+    """Returns what could not be judged for want of evidence, the commonest reason first."""
+    counted = Counter((row.evaluator, row.kind, row.reason) for row in evaluation.not_evaluable if row.kind != NO_RULE)
     return [Unjudged(*key, runs) for key, runs in counted.most_common()]
+
+
+def without_rule(evaluation: Evaluation) -> list[str]:
+    """Returns the evaluators that had nothing to hold a run against; one that had for others says so."""
+    rows = [row for row in evaluation.not_evaluable if row.kind == NO_RULE]
+    some = {row.evaluator for row in rows if row.trajectory_id is not None}
+    return [name + (" (some runs)" if name in some else "") for name in sorted({row.evaluator for row in rows})]
 
 
 def gate_text(gate: dict[str, Any]) -> str:
     """Returns one threshold with its value, bounds and verdict."""
     bounds = [f"{name} {gate[name]:g}" for name in ("min", "max") if gate[name] is not None]
-    state = {True: "met", False: "missed", None: f"not evaluable ({gate['reason']})"}[gate["passed"]]
+    state = {True: "met", False: f"missed: {gate['reason']}", None: f"not evaluable ({gate['reason']})"}[gate["passed"]]
     value = "-" if gate["value"] is None else f"{gate['value']:.6g}"
     return f"{gate['threshold']}: {value} ({', '.join(bounds)}, {gate['gate']}, n {gate['n']:,}): {state}"
 

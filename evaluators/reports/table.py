@@ -47,7 +47,7 @@ def _measurements(evaluation: Evaluation) -> Iterator[str]:
             (
                 row.metric,
                 row.group,
-                f"{row.n:,}" + (f" (+{row.n_not_evaluable:,} unknown)" if row.n_not_evaluable else ""),
+                summary.count_text(row),
                 *(summary.value_text(value, row.unit) for value in row.values),
             )
             for row in found
@@ -59,9 +59,9 @@ def _measurements(evaluation: Evaluation) -> Iterator[str]:
             (
                 row.metric,
                 summary.group_text(row.dimensions),
-                f"{row.n:,}" + (f" (+{row.n_not_evaluable:,} unknown)" if row.n_not_evaluable else ""),
+                summary.count_text(row),
                 summary.value_text(row.value, row.unit),
-                "" if row.low is None or row.high is None else f"{row.low:.4g} to {row.high:.4g}",
+                summary.interval_text(row),
             )
             for row in others
         ]
@@ -77,3 +77,5 @@ def _unjudged(evaluation: Evaluation) -> Iterator[str]:
         yield f"  {row.runs:,} x {rule}: {terminal.cut(row.reason, _MESSAGE_WIDTH)}"
     if (more := len(reasons) - _MAX_REASONS) > 0:
         yield f"  ... and {more:,} more reasons; --format json has all of them"
+    if names := summary.without_rule(evaluation):
+        yield f"no rule set: {terminal.inert(', '.join(names))} (agenttrace evaluators NAME shows what it reads)"
