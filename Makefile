@@ -22,7 +22,7 @@ print(json.dumps({
 endef
 export PYRIGHT_CONFIG
 
-.PHONY: demo test check mutants bench conformance clean
+.PHONY: demo test check mutants verdicts bench conformance clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/agenttrace demo
@@ -49,7 +49,11 @@ mutants: $(VENV)/.installed-dev
 	$(BIN)/python tests/mutants.py
 
 bench: $(VENV)/.installed-dev
-	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+	@for file in $(filter-out %/verdicts.py,$(wildcard benchmarks/*.py)); do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+# Precision and recall of each evaluator on the tests' recordings, or on those in TRACES.
+verdicts: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/verdicts.py $(TRACES)
 
 # Recordings of real frameworks, each with the truth of its run beside it, and the program that compares.
 conformance: $(VENV)/.installed

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -22,9 +22,6 @@ from agenttrace.commands import FAILED, IMPOSSIBLE, PASSED, ready, take_in
 from agenttrace.config import load
 from agenttrace.errors import AgentTraceError, UsageError
 from agenttrace.options import Config, Db, Output, show_version
-
-if TYPE_CHECKING:
-    pass
 
 _LIST_LIMIT = 50
 _SHOWN_PROBLEMS = 20

@@ -9,7 +9,7 @@ import typer
 from agenttrace import terminal
 from agenttrace.commands import FAILED, IMPOSSIBLE, PASSED, nearest, ready, take_in
 from agenttrace.config import Settings, load
-from agenttrace.errors import UsageError
+from agenttrace.errors import StoreMissingError, UsageError
 from agenttrace.options import Config, Db, FailOn, Form, Moment, Output
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ def evaluate(
     from agenttrace.completeness import nothing_to_judge
     from agenttrace.evaluators.run import evaluate as judge
 
+    if label is not None and not label.strip():
+        raise UsageError("evaluate: --label is empty; name the evaluation, or leave the option out.")
     if since is not None and until is not None and since >= until:
         raise UsageError(f"evaluate: --since {since.isoformat()} is not before --until {until.isoformat()}.")
     path, settings = ready(db, config)
@@ -81,8 +83,13 @@ def compare(
             take_in(path, settings)
         before, after = (sides.of_store(path, settings) for path in files)
     else:
-        store, settings = ready(db, config)
-        before, after = sides.of_labels(store, settings, base, head)
+        try:
+            store, settings = ready(db, config)
+            before, after = sides.of_labels(store, settings, base, head)
+        except StoreMissingError as error:
+            raise UsageError(
+                f"compare: {base!r} and {head!r} are no files, and labels need a store: {error}"
+            ) from error
     found = comparing.compare(before, after)
     _write(reports.RENDER[form](found), output, styled=form == "table")
     return IMPOSSIBLE if found.passed is None else PASSED if found.passed else FAILED

@@ -11,7 +11,7 @@ Usage: verdicts.py [FOLDER...]. A folder holds recordings, `<framework>/<scenari
 import json
 import sys
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +28,6 @@ from agenttrace.evaluators.run import evaluate
 from agenttrace.evaluators.statistics import wilson
 
 RECORDINGS = Path(__file__).parent.parent / "tests" / "traces"
-TASK = "recorded"
 # The recordings were made with this budget.
 BUDGETS = {"default": {"max_tool_calls": 5}}
 NEVER_SAID = "zyzzyva"
@@ -38,12 +37,20 @@ Call = tuple[str, Json]
 
 
 class Trial(NamedTuple):
-    """One question with a known answer: must this evaluator report something, and did it?"""
+    """One question with a known answer: must this evaluator report something, and did it?
+
+    `fired` is None where it says itself that the recording does not show what it needs.
+    """
 
     evaluator: str
     must_fire: bool
-    fired: bool
+    fired: bool | None
     place: str
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether there is a verdict, and it is not the truth."""
+        return self.fired is not None and self.fired != self.must_fire
 
 
 class Rule(NamedTuple):
@@ -58,45 +65,84 @@ class Rule(NamedTuple):
 
 def main(folders: list[str]) -> int:
     """Prints the table; returns 1 where a verdict was wrong."""
-    trials: list[Trial] = []
-    for root in [Path(folder) for folder in folders] or [RECORDINGS]:
-        for truth in sorted(root.glob("*/*.expected.json")):
-            trials += trials_of(truth)
-    wrong = [trial for trial in trials if trial.must_fire != trial.fired]
-    for trial in wrong:
-        sys.stdout.write(f"{'missed' if trial.must_fire else 'false alarm'}: {trial.evaluator}: {trial.place}\n")
-    print_table(trials)
-    return 1 if wrong else 0
-
-
-def trials_of(path: Path) -> Iterator[Trial]:
-    """Yields the trials of one recording."""
-    truth: Json = json.loads(path.read_text(encoding="utf-8"))
-    stem = path.name.removesuffix(".expected.json")
-    place = f"{path.parent.name}/{stem}"
-    files = [path.with_name(stem + end) for end in (".jsonl", ".logs.jsonl")]
+    truths = sorted(path for root in folders or [RECORDINGS] for path in Path(root).glob("*/*.expected.json"))
     with tempfile.TemporaryDirectory() as folder:
-        db = Path(folder) / "agenttrace.duckdb"
-        import_files([str(file) for file in files if file.exists()], db, task_id=TASK)
-        store.refresh(db)
-        yield from against_truth(truth, evaluate(db, Settings.model_validate({"budgets": BUDGETS})).findings, place)
-        for rule in rules(truth):
-            verdict = under(rule, db)
-            # A run that does not show what the rule asks for has no verdict, which is neither right nor wrong.
-            if not any(row.kind != "no_rule" for row in verdict.not_evaluable) or verdict.findings:
-                yield Trial(rule.evaluator, rule.is_broken, bool(verdict.findings), f"{place} under {rule}")
+        trials = list(Recordings(truths, Path(folder)).trials())
+    for trial in trials:
+        if trial.is_wrong:
+            sys.stdout.write(f"{'missed' if trial.must_fire else 'false alarm'}: {trial.evaluator}: {trial.place}\n")
+    print_table(trials)
+    return int(any(trial.is_wrong for trial in trials))
 
 
-def under(rule: Rule, db: Path) -> Evaluation:
-    """Evaluates a store under one rule."""
-    cases = db.with_name("cases.jsonl")
-    cases.write_text(json.dumps({"case_id": TASK, **(rule.case or {})}), encoding="utf-8")
-    parameters = {rule.evaluator: rule.parameters or {}}
-    values = {"cases": {"path": str(cases)}, "tools": rule.tools or {}, "evaluators": parameters}
-    return evaluate(db, Settings.model_validate(values), only=[rule.evaluator])
+class Recordings:
+    """Recordings in one store; each is a task of its own."""
+
+    def __init__(self, truths: list[Path], folder: Path) -> None:
+        self._db = folder / "agenttrace.duckdb"
+        self._truths: dict[str, Json] = {}
+        for path in truths:
+            stem = path.name.removesuffix(".expected.json")
+            task_id = f"{path.parent.name}/{stem}"
+            self._truths[task_id] = json.loads(path.read_text(encoding="utf-8"))
+            files = [path.with_name(stem + end) for end in (".jsonl", ".logs.jsonl")]
+            import_files([str(file) for file in files if file.exists()], self._db, task_id=task_id)
+        store.refresh(self._db)
+        with store.open_store(self._db) as con:
+            runs = con.execute("SELECT trajectory_id, task_id FROM trajectories").fetchall()
+        self._tasks: dict[str | None, str] = dict(runs)
+        self._runs = Counter(self._tasks.values())
+
+    def trials(self) -> Iterator[Trial]:
+        """Yields every trial of every recording."""
+        evaluation = evaluate(self._db, Settings.model_validate({"budgets": BUDGETS}))
+        found, blind = self._findings(evaluation), self._blind(evaluation)
+        for task_id, truth in self._truths.items():
+            yield from against_truth(truth, found[task_id], blind[task_id], task_id)
+        for rules_at_once in self._batches():
+            yield from self._under(rules_at_once)
+
+    def _batches(self) -> Iterable[dict[str, Rule]]:
+        """Returns what one evaluation can judge at once: one rule for each recording, all of one configuration."""
+        batches: dict[tuple[str, int], dict[str, Rule]] = defaultdict(dict)
+        for task_id, truth in self._truths.items():
+            seen: Counter[str] = Counter()
+            # A run that was recorded as several traces is several runs to a rule.
+            for rule in rules(truth) if self._runs[task_id] == 1 else ():
+                configuration = json.dumps([rule.evaluator, rule.parameters, rule.tools])
+                batches[configuration, seen[configuration]][task_id] = rule
+                seen[configuration] += 1
+        return batches.values()
+
+    def _under(self, rules_at_once: dict[str, Rule]) -> Iterator[Trial]:
+        cases = self._db.with_name("cases.jsonl")
+        lines = [{"case_id": task_id, **(rule.case or {})} for task_id, rule in rules_at_once.items()]
+        cases.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+        rule = next(iter(rules_at_once.values()))
+        parameters = {rule.evaluator: rule.parameters or {}}
+        values = {"cases": {"path": str(cases)}, "tools": rule.tools or {}, "evaluators": parameters}
+        evaluation = evaluate(self._db, Settings.model_validate(values), only=[rule.evaluator])
+        found, blind = self._findings(evaluation), self._blind(evaluation)
+        for task_id, own in rules_at_once.items():
+            fired = bool(found[task_id]) or (None if own.evaluator in blind[task_id] else False)
+            yield Trial(own.evaluator, own.is_broken, fired, f"{task_id} under {own}")
+
+    def _blind(self, evaluation: Evaluation) -> dict[str, set[str]]:
+        """Returns which evaluators could not judge a recording in full."""
+        blind: dict[str, set[str]] = defaultdict(set)
+        for row in evaluation.not_evaluable:
+            if row.trajectory_id is not None:
+                blind[self._tasks[row.trajectory_id]].add(row.evaluator)
+        return blind
+
+    def _findings(self, evaluation: Evaluation) -> dict[str, list[Finding]]:
+        found: dict[str, list[Finding]] = defaultdict(list)
+        for finding in evaluation.findings:
+            found[self._tasks[finding.trajectory_id]].append(finding)
+        return found
 
 
-def against_truth(truth: Json, findings: Iterable[Finding], place: str) -> Iterator[Trial]:
+def against_truth(truth: Json, findings: Iterable[Finding], blind: set[str], place: str) -> Iterator[Trial]:
     """Yields a trial for each fault of the truth, and one for each evaluator that must report no error beside them."""
     left = list(findings)
     for fault in truth["findings"]:
@@ -104,7 +150,8 @@ def against_truth(truth: Json, findings: Iterable[Finding], place: str) -> Itera
         left = [finding for finding in left if finding not in hits]
         # What a recording does not show need not be found.
         if fault.get("evidence_in_spans", True):
-            yield Trial(fault["evaluator"], True, bool(hits), f"{place}: {fault.get('kind', fault.get('tool'))}")
+            fired = bool(hits) or (None if fault["evaluator"] in blind else False)
+            yield Trial(fault["evaluator"], True, fired, f"{place}: {fault.get('kind', fault.get('tool'))}")
     for name in catalog.load():
         alarms = [f"{f.kind}: {f.message}" for f in left if f.evaluator == name and f.severity == "error"]
         yield Trial(name, False, bool(alarms), f"{place}: {alarms}")
@@ -122,21 +169,32 @@ def tells_of(finding: Finding, fault: Json) -> bool:
 
 def rules(truth: Json) -> Iterator[Rule]:
     """Yields rules for a recording of one run."""
-    calls: list[Call] = [(call["tool"], call["arguments"]) for call in truth["executed_tool_calls"]]
-    if truth["runs"] != 1 or truth["framework_tools"] or not calls:
+    executed = truth["executed_tool_calls"]
+    if truth["runs"] != 1 or truth["framework_tools"] or not executed:
         return
-    yield from rules_on_tools(calls)
-    yield from rules_on_arguments(calls[0])
-    yield from rules_on_sequences(calls)
+    yield from rules_on_sequences([called(call) for call in executed])
+    # What failed may have had no effect, and some rules are about effects.
+    succeeded = [call for call in executed if call["status"] == "ok"]
+    if succeeded:
+        yield from rules_on_tools([call["tool"] for call in succeeded])
+        yield from rules_on_arguments(*called(succeeded[0]))
+    for call in succeeded:
+        if call["mutates"]:
+            # The users of these runs ask once, and nobody asks them back.
+            yield Rule("unconfirmed_mutation", True, parameters={"destructive": [call["tool"]]})
     for response in truth["final_responses"]:
         if response:
             yield from rules_on_responses(response)
 
 
-def rules_on_tools(calls: list[Call]) -> Iterator[Rule]:
-    """Yields rules on which tools ran, how often, and in what order."""
-    names = [name for name, _ in calls]
-    first, last, n = names[0], names[-1], len(calls)
+def called(call: Json) -> Call:
+    """Returns tool and arguments."""
+    return call["tool"], call["arguments"]
+
+
+def rules_on_tools(names: list[str]) -> Iterator[Rule]:
+    """Yields rules on which tools ran, and in what order."""
+    first, last = names[0], names[-1]
     yield Rule("forbidden_tools", True, tools={"forbidden": [first]})
     yield Rule("forbidden_tools", True, case={"forbidden_tools": [last]})
     yield Rule("forbidden_tools", False, tools={"forbidden": [f"{first}_all", first[:-1]]})
@@ -144,17 +202,13 @@ def rules_on_tools(calls: list[Call]) -> Iterator[Rule]:
     yield Rule("tool_order", False, parameters={"never": [f"{last}_all"]})
     yield Rule("tool_order", True, parameters={"required": [f"{first}_all"]})
     yield Rule("tool_order", False, parameters={"required": [first, last]})
-    if first != last and names.count(first) == names.count(last) == 1:
+    if names.count(first) == names.count(last) == 1 < len(names):
         yield Rule("tool_order", True, parameters={"before": [[last, first]]})
-    yield Rule("outcome", False, case={"outcome_sql": f"tool_call_count = {n} AND len(tools) = {n}"})
-    yield Rule("outcome", True, case={"outcome_sql": f"(SELECT count(*) FROM steps WHERE kind = 'tool') < {n}"})
-    yield Rule("step_efficiency", True, case={"max_allowed_steps": n - 1})
     yield Rule("unconfirmed_mutation", False, parameters={"destructive": [f"{first}_all"]})
 
 
-def rules_on_arguments(call: Call) -> Iterator[Rule]:
+def rules_on_arguments(tool: str, arguments: Json) -> Iterator[Rule]:
     """Yields rules on the values of a call's arguments, and on whose data they name."""
-    tool, arguments = call
     for name, value in arguments.items():
         yield Rule("tool_arguments", True, case={"expected_arguments": {tool: {name: [NEVER_SAID]}}})
         if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -165,7 +219,11 @@ def rules_on_arguments(call: Call) -> Iterator[Rule]:
 
 
 def rules_on_sequences(calls: list[Call]) -> Iterator[Rule]:
-    """Yields sequences that the run followed, and the same with one thing changed."""
+    """Yields sequences that the run followed, and the same with one thing changed; also how many calls it made."""
+    n = len(calls)
+    yield Rule("outcome", False, case={"outcome_sql": f"tool_call_count = {n} AND len(tools) = {n}"})
+    yield Rule("outcome", True, case={"outcome_sql": f"(SELECT count(*) FROM steps WHERE kind = 'tool') < {n}"})
+    yield Rule("step_efficiency", True, case={"max_allowed_steps": n - 1})
     followed = [{"tool": tool, "arguments": arguments} for tool, arguments in calls]
     other = [*followed[:-1], {"tool": calls[-1][0], "arguments": {NEVER_SAID: 1}}]
     yield sequence(False, followed, "any_order", "exact")
@@ -201,13 +259,14 @@ def print_table(trials: Iterable[Trial]) -> None:
     by_name: dict[str, list[Trial]] = defaultdict(list)
     for trial in trials:
         by_name[trial.evaluator].append(trial)
-    table = Table("evaluator", "must fire", "fired", "must not", "fired", "precision", "recall", box=None)
+    table = Table("evaluator", "must fire", "fired", "must not", "fired", "can't tell", "precision", "recall", box=None)
     for name, own in sorted(by_name.items()):
-        right = sum(trial.must_fire and trial.fired for trial in own)
-        false = sum(trial.fired and not trial.must_fire for trial in own)
-        faults = sum(trial.must_fire for trial in own)
-        counts = [str(number) for number in (faults, right, len(own) - faults, false)]
-        table.add_row(name, *counts, ratio(right, right + false), ratio(right, faults))
+        told = [trial for trial in own if trial.fired is not None]
+        faults = [trial for trial in told if trial.must_fire]
+        right = sum(bool(trial.fired) for trial in faults)
+        false = sum(bool(trial.fired) for trial in told) - right
+        counts = (len(faults), right, len(told) - len(faults), false, len(own) - len(told))
+        table.add_row(name, *map(str, counts), ratio(right, right + false), ratio(right, len(faults)))
     Console(width=120).print(table)
 
 

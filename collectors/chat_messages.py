@@ -5,12 +5,13 @@ that `agenttrace.dialects` knows.
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
-from agenttrace.collectors.json_fields import Leniencies, Object, describe
+from agenttrace.collectors.json_fields import Leniencies, Object, cut, describe
 from agenttrace.dialects import messages as in_one_form
 from agenttrace.errors import DecodeError
 from agenttrace.json_text import dump, parse
@@ -18,6 +19,7 @@ from agenttrace.json_text import dump, parse
 STEP_NS = 1_000
 """Least distance of two messages; the calls of a message stand in between."""
 
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 _TIME_KEYS = ("created_at", "timestamp")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Nanoseconds in 1973 and 2255: a number outside is no time since 1970. The least number of each unit, and what makes it
@@ -65,7 +67,16 @@ def normalised(given: list[Any], problems: list[str], leniencies: Leniencies) ->
     found = in_one_form(dump([_in_openai_form(message, leniencies) for message in kept]))
     if found is None and kept:
         raise DecodeError("the messages are nested too deeply, or hold numbers that JSON lacks")
-    return kept, parse(found) if found else []
+    messages: list[Object] = parse(found) if found else []
+    problems += _of_unknown_roles(messages)
+    return kept, messages
+
+
+def _of_unknown_roles(messages: list[Object]) -> Iterator[str]:
+    """Says of what role messages are that stand for nothing: neither a question, an answer, a call nor a result."""
+    roles = Counter(str(message["role"]) for message in messages)
+    for role, count in ((role, count) for role, count in roles.items() if role not in _ROLES):
+        yield f"messages of role {cut(role)} tell nothing ({count} here); known are {', '.join(sorted(_ROLES))}"
 
 
 def _in_openai_form(message: Object, leniencies: Leniencies) -> Object:

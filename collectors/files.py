@@ -19,7 +19,7 @@ from agenttrace.collectors.decode_json import decode_json, is_otlp
 from agenttrace.collectors.json_documents import MAX_DOCUMENT_BYTES, BadDocument, json_documents
 from agenttrace.collectors.outcomes_csv import read_outcomes
 from agenttrace.collectors.sources import ACCEPTED, Source, form_of, opened, read_error
-from agenttrace.collectors.transcripts import TranscriptReader
+from agenttrace.collectors.transcripts import TranscriptReader, is_conversation
 from agenttrace.errors import DecodeError, SpoolError, SpoolFullError
 from agenttrace.spans import LogRow, OutcomeRow, SpanRow
 from agenttrace.spool import Spool, spool_folder
@@ -228,7 +228,7 @@ class _Import:
         self._report(source)
 
     def _take_transcripts(self, source: Source, place: str, document: Any, reader: TranscriptReader) -> None:
-        if not isinstance(document, list):
+        if not isinstance(document, list) or is_conversation(document):
             self._take_transcript(source, place, document, reader)
             return
         for index, record in enumerate(cast("list[Any]", document)):

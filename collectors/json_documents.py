@@ -17,8 +17,8 @@ MAX_DOCUMENT_BYTES = 512 << 20
 _SKIP_BYTES = 1 << 20
 _BLANK = b" \t\r\n,\xef\xbb\xbf"
 _STRING_OR_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["{}\[\]]')
-# Inside another document no line begins like this.
-_REQUEST_BEGINS = re.compile(rb'\s*\{\s*"resource_?(?:Spans|Logs|spans|logs)"')
+# Inside another document no line begins like this: what is printed over several lines indents its objects.
+_RECORD_BEGINS = re.compile(rb'\s*\{\s*"resource_?(?:Spans|Logs|spans|logs)"|\{\s*"')
 
 
 class Document(NamedTuple):
@@ -111,7 +111,7 @@ class _Splitter:
 
     def _alone(self, number: int, line: bytes) -> Document | None:
         """Parses a line that is a document by itself."""
-        if self._begun and (self._begun[0][:1] == b"[" or not _REQUEST_BEGINS.match(line)):
+        if self._begun and (self._begun[0][:1] == b"[" or not _RECORD_BEGINS.match(line)):
             return None
         try:
             return (

@@ -26,7 +26,10 @@ _REWARD_ROUNDING = 1e-6
 
 def is_outcomes_header(line: str) -> bool:
     """Says whether a line names the columns of outcomes."""
-    names = [name for cells in csv.reader([line]) for name in _names(cells)]
+    try:
+        names = [name for cells in csv.reader([line]) for name in _names(cells)]
+    except csv.Error:
+        return False
     return any(key in names for key in _KEYS) and any(verdict in names for verdict in _VERDICTS)
 
 
@@ -42,7 +45,8 @@ def read_outcomes(
         trial: Trial of rows that name none.
     """
     defaults = {"task_id": task_id, "trial": None if trial is None else str(trial)}
-    reader = csv.reader(lines)
+    # Without `strict` a quote that is never closed makes the rest of the file one cell.
+    reader = csv.reader(lines, strict=True)
     names: list[str] = []
     while True:
         try:

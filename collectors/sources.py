@@ -103,6 +103,9 @@ def form_of(head: bytes) -> str:
             raise DecodeError(f"is {what}; {ACCEPTED}")
     if head[8:12] == b"DUCK":
         raise DecodeError("is a DuckDB file; if it is a store, name it with --db of another command")
+    # Cells may quote what a tool said, control characters and all.
+    if is_outcomes_header(text.partition(b"\n")[0].decode("utf-8", "replace").strip()):
+        return "outcomes"
     # A protobuf request begins with 0a, which is a line break, and the length of an id in it is a control character.
     is_binary = _CONTROL.search(head) is not None
     is_protobuf = is_binary and head[:1] == b"\n"
@@ -114,8 +117,6 @@ def form_of(head: bytes) -> str:
         return "protobuf messages"
     if is_binary:
         raise DecodeError(f"is binary data of another kind (it begins with {head[:4].hex(' ')}); {ACCEPTED}")
-    if is_outcomes_header(text.partition(b"\n")[0].decode("utf-8", "replace").strip()):
-        return "outcomes"
     raise DecodeError(
         f"is text that is neither JSON nor outcomes (task_id, trial, passed or reward, source); {ACCEPTED}"
     )

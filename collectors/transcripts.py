@@ -35,6 +35,14 @@ class Transcript(NamedTuple):
     problems: list[str]
 
 
+def is_conversation(document: Any) -> bool:
+    """Says whether a document is a list of messages itself, not a list of records that hold some."""
+    if not isinstance(document, list) or not document:
+        return False
+    first = cast("list[Any]", document)[0]
+    return isinstance(first, dict) and "role" in first
+
+
 class _Identity(NamedTuple):
     """What a record says about its run beside the messages."""
 
@@ -72,6 +80,8 @@ class TranscriptReader:
         Raises:
             DecodeError: It holds no list of messages, or is nested too deeply.
         """
+        if is_conversation(record):
+            record = {self.key or KEYS[0]: record}
         given = self._messages(record)
         try:
             return self._read(cast("Object", record), given)

@@ -78,11 +78,12 @@ def _plain(value: object) -> object:
 
 
 def measurement(evaluator: Evaluator, row: Mapping[str, Any]) -> Measurement:
-    """Returns one row as a measurement."""
+    """Returns one row as a measurement; a number that is not finite is undefined."""
     dimensions = _plain_json(row["dimensions"] or "{}")
     if not isinstance(dimensions, dict):
         raise ConfigError(f"{evaluator.path}: a row has dimensions {row['dimensions']!r}; expected a JSON object")
-    numbers = [None if row[name] is None else float(row[name]) for name in ("value", "low", "high")]
+    stated = [row[name] for name in ("value", "low", "high")]
+    numbers = [None if number is None or not math.isfinite(number) else float(number) for number in stated]
     return Measurement(
         str(row["metric"]),
         cast(dict[str, Any], dimensions),

@@ -262,7 +262,8 @@ def _reason(detail: ErrorDetails) -> str:
         return f"{found}: {detail.get('ctx', {}).get('error')}; expected {_EXPECTED[str(detail['loc'][0])]}"
     if kind == "missing":
         found = "nothing"
-    return f"{found}; expected {_EXPECTED.get(kind) or detail['msg'].removeprefix('Input should be ')}"
+    expected = _EXPECTED.get(kind) or detail["msg"].removeprefix("Input should be ")
+    return f"{found}; expected {expected.format_map(detail.get('ctx', {})) if kind in _EXPECTED else expected}"
 
 
 # What a value should have been, by the type of the error, or by the key where a validator of ours refused it.
@@ -270,6 +271,8 @@ _EXPECTED = {
     "outcome_sql": "one SQL expression",
     "expected_arguments": "min up to max",
     "missing": "a value",
+    "greater_than_equal": "{ge} or more",
+    "less_than_equal": "{le} or less",
     "too_short": "at least one item",
     "string_pattern_mismatch": "a text that is not blank",
     "string_type": "a text",

@@ -25,6 +25,7 @@ from agenttrace.evaluators.comparison import (
     TaskChange,
 )
 from agenttrace.evaluators.differences import Counts, Numbers
+from agenttrace.evaluators.metrics import SAFETY_RATE
 from agenttrace.evaluators.statistics import ALPHA, pass_hat_k
 
 _MAX_MESSAGES = 3
@@ -49,18 +50,19 @@ def compare(base: Side, head: Side) -> Comparison:
     metrics[1:1] = _all_pass(strata[SUCCESS]) if common else []
     faults = _faults(base.safety, head.safety)
     tested = sum(metric.decision.corrected is not None for metric in metrics)
+    missing = _missing_verdicts(pairs, tested)
     return Comparison(
         base=base,
         head=head,
         paired=bool(common),
-        passed=_passed(metrics, faults),
+        passed=_passed(metrics, faults, missing),
         metrics=[metric for metric in metrics if metric.base.n or metric.head.n],
         tasks=_changes(pairs) if common else [],
         safety=faults,
         only_in_base=sorted(base_tasks.keys() - head_tasks.keys()),
         only_in_head=sorted(head_tasks.keys() - base_tasks.keys()),
         strata=strata,
-        notes=list(_notes(base, head, pairs if common else [])),
+        notes=[*_notes(base, head, pairs if common else []), *missing],
         power=noise.power(strata[SUCCESS], tested),
         swing=noise.swing(base_tasks.values()),
     )
@@ -114,13 +116,30 @@ def _worsening(metric: str, counts: Sequence[Counts]) -> float:
     return round(base - head if metric == SUCCESS else head - base, 12)
 
 
-def _passed(metrics: Iterable[Metric], faults: Iterable[Fault]) -> bool | None:
+def _missing_verdicts(pairs: Pairs, tested: int) -> list[str]:
+    """Says where runs of the head lack verdicts, and it is worse by more than chance if all such runs failed.
+
+    Trials that crash are often not checked: what is left of them must not pass for the whole. Verdicts that lack as
+    often on both sides make no difference; a task without any tells nothing.
+    """
+    known = _counts(SUCCESS, pairs)
+    asked = [(c, len(base), len(head)) for c, (_, base, head) in zip(known, pairs, strict=True) if c.base_n or c.head_n]
+    lacking = sum(runs - c.head_n for c, _, runs in asked)
+    counts = [Counts(c.base, base_n, c.head, head_n) for c, base_n, head_n in asked]
+    if not lacking or differences.fewer(counts) > ALPHA / max(tested, 1):
+        return []
+    return [f"{lacking} runs of the head have no verdict; if they failed, it is worse by more than chance: no pass."]
+
+
+def _passed(metrics: Iterable[Metric], faults: Iterable[Fault], missing: Sequence[str]) -> bool | None:
     blocking = [metric for metric in metrics if metric.blocking]
     if any(metric.blocks for metric in blocking) or any(fault.state == "new" for fault in faults):
         return False
     compared = [metric for metric in blocking if metric.decision != _NOT_EVALUABLE]
-    lost = any(metric.name == SUCCESS and metric.base.n and metric not in compared for metric in blocking)
-    return None if lost or not compared else True
+    # What the base shows of success and safety, and the head does not, is no pass.
+    vital = [metric for metric in blocking if metric.name in (SUCCESS, SAFETY_RATE)]
+    lost = any(metric.base.n and metric not in compared for metric in vital)
+    return None if lost or missing or not compared else True
 
 
 def _by_task(runs: Iterable[Run]) -> dict[str, list[Run]]:
@@ -174,11 +193,16 @@ def _of_numbers(groups: Sequence[Numbers], values: tuple[float | None, float | N
     base, head = values
     if base is None or head is None:
         return _NOT_EVALUABLE
-    if base == head:
+    if _equal(base, head):
         return Decision(1.0, None, "equal")
     chance = differences.higher(groups) if head > base else differences.lower(groups)
     beyond = "worse" if head > base else "better"
     return Decision(chance, None, beyond if chance <= ALPHA else "chance")
+
+
+def _equal(base: float, head: float) -> bool:
+    # Means of equal numbers over 2 and over 3 runs differ by rounding.
+    return math.isclose(base, head, rel_tol=1e-12)
 
 
 def _all_pass(counts: Sequence[Counts]) -> Iterator[Metric]:
@@ -231,7 +255,7 @@ def _changes(pairs: Pairs) -> list[TaskChange]:
 def _task_changes(task: str, base: Sequence[Run], head: Sequence[Run]) -> Iterator[TaskChange]:
     for metric in (*RATES, *NUMBERS):
         before, after = _group(metric, base), _group(metric, head)
-        if before.value is not None and after.value is not None and before.value != after.value:
+        if before.value is not None and after.value is not None and not _equal(before.value, after.value):
             yield TaskChange(task, metric, before, after, after.value - before.value)
 
 

@@ -144,7 +144,8 @@ class Comparison:
 
     Attributes:
         paired: Whether tasks are known on both sides; else all runs were compared as one group.
-        passed: None where nothing was comparable, or the base has verdicts and the head has none.
+        passed: None where nothing was comparable, where the head cannot be judged for success or safety and the base
+            can, or where it is worse beyond chance unless its runs without a verdict passed.
         metrics: Rates first.
         tasks: What changed in which task, rates first, worst first.
         safety: Faults of the head, new ones first.

@@ -37,8 +37,9 @@ WITH used_models AS (
     GROUP BY trajectory_id
 ),
 groupings AS (
-    SELECT list_transform(string_split(spec, ','), lambda part: trim(part)) AS parts
-    FROM (SELECT DISTINCT unnest(list_prepend('', $by::VARCHAR[])) AS spec)
+    -- The same keys in another order are the same groups: each run counts once in them.
+    SELECT DISTINCT list_sort(list_distinct(list_filter(list_transform(string_split(spec, ','), lambda part: trim(part)), lambda part: part <> ''))) AS parts
+    FROM (SELECT unnest(list_prepend('', $by::VARCHAR[])) AS spec)
 ),
 runs AS (
     SELECT
@@ -63,7 +64,7 @@ members AS (
             {'k': 'service', 'v': CASE WHEN list_contains(g.parts, 'service') THEN r.place.service END},
             {'k': 'task', 'v': CASE WHEN list_contains(g.parts, 'task') THEN r.place.task END}
         ], lambda e: e.v IS NOT NULL))) AS place,
-        len(list_filter(g.parts, lambda part: part <> '')) AS keys
+        len(g.parts) AS keys
     FROM runs AS r CROSS JOIN groupings AS g
 ),
 numbers AS (

@@ -9,13 +9,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import combinations
-from operator import mul
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 # Terms below this are cut off at both ends of a distribution: a tail of 19 standard deviations is kept.
 _NEGLIGIBLE = 1e-80
 # So many ways of dealing the runs of all tasks to the two sides are counted one by one; beyond, they are near normal.
 _COUNTED_DEALS = 100_000
+
+# The smallest count, and the chances of the counts from there on.
+_Chances = tuple[int, NDArray[np.float64]]
 
 
 class Counts(NamedTuple):
@@ -99,7 +104,8 @@ def higher(strata: Iterable[Numbers]) -> float:
     """Returns the chance that an unchanged agent's numbers rank as high in the head as those seen, or higher.
 
     Ranks are taken within tasks, ties share theirs, and a task's rank sum weighs 1 over its runs plus one. Exact over
-    all deals of the runs to the two sides where these are few, else from the normal distribution.
+    all deals of the runs to the two sides where these are few, else from the normal distribution with a correction for
+    continuity.
 
     Source:
         van Elteren, Bulletin of the International Statistical Institute 37 (1960); with one task the test of Wilcoxon,
@@ -148,10 +154,10 @@ def _emptied(group: Counts) -> Counts:
     return Counts(base, group.base_n, total - base, group.head_n)
 
 
-def _sum_of_heads(groups: Sequence[Counts]) -> tuple[int, list[float]]:
+def _sum_of_heads(groups: Sequence[Counts]) -> _Chances:
     """Returns the smallest sum of the heads' counts that is not negligible, and the chances from there on."""
     kinds = Counter((group.base + group.head, group.base_n, group.head_n) for group in groups)
-    first, chances = 0, [1.0]
+    first, chances = 0, np.ones(1)
     for kind, times in kinds.items():
         lowest, one = _head(*kind)
         # Squaring takes log2(times) convolutions: suites have many tasks of few kinds.
@@ -164,7 +170,7 @@ def _sum_of_heads(groups: Sequence[Counts]) -> tuple[int, list[float]]:
 
 
 @lru_cache(maxsize=1_000)
-def _head(total: int, base_n: int, head_n: int) -> tuple[int, list[float]]:
+def _head(total: int, base_n: int, head_n: int) -> _Chances:
     """Returns the smallest count of the head, and the hypergeometric chances from there on."""
     low, high = max(0, total - base_n), min(total, head_n)
     ratios = [(total - x) * (head_n - x) / ((x + 1) * (base_n - total + x + 1)) for x in range(low, high)]
@@ -176,25 +182,17 @@ def _head(total: int, base_n: int, head_n: int) -> tuple[int, list[float]]:
     for index in range(mode, 0, -1):
         chances[index - 1] = chances[index] / ratios[index - 1]
     whole = math.fsum(chances)
-    return _trimmed(low, [chance / whole for chance in chances])
+    return _trimmed(low, np.array(chances) / whole)
 
 
-def _added(left: tuple[int, list[float]], right: tuple[int, list[float]]) -> tuple[int, list[float]]:
+def _added(left: _Chances, right: _Chances) -> _Chances:
     """Returns the distribution of the sum of two independent counts."""
-    short, long = sorted((left[1], right[1]), key=len)
-    turned = short[::-1]
-    padded = [0.0] * (len(short) - 1) + long + [0.0] * (len(short) - 1)
-    sums = [sum(map(mul, turned, padded[at : at + len(short)])) for at in range(len(short) + len(long) - 1)]
-    return _trimmed(left[0] + right[0], sums)
+    return _trimmed(left[0] + right[0], np.convolve(left[1], right[1]))
 
 
-def _trimmed(first: int, chances: list[float]) -> tuple[int, list[float]]:
-    start, end = 0, len(chances)
-    while chances[start] < _NEGLIGIBLE:
-        start += 1
-    while chances[end - 1] < _NEGLIGIBLE:
-        end -= 1
-    return first + start, chances[start:end]
+def _trimmed(first: int, chances: NDArray[np.float64]) -> _Chances:
+    kept = np.flatnonzero(chances >= _NEGLIGIBLE)
+    return first + int(kept[0]), chances[kept[0] : kept[-1] + 1]
 
 
 def _doubled_ranks(group: Numbers) -> list[int]:
@@ -227,10 +225,16 @@ def _higher_counted(groups: Sequence[Numbers]) -> float:
 
 def _higher_normal(groups: Sequence[Numbers]) -> float:
     distance = variance = 0.0
+    steps = 1
     for group in groups:
         ranks, head_n = _doubled_ranks(group), len(group.head)
         n = len(ranks)
-        distance += (sum(ranks[len(group.base) :]) - head_n * (n + 1)) / 2 / (n + 1)
         ties = sum(times**3 - times for times in Counter(ranks).values())
+        if ties == n**3 - n:
+            # Equal numbers tell nothing.
+            continue
+        distance += (sum(ranks[len(group.base) :]) - head_n * (n + 1)) / 2 / (n + 1)
         variance += head_n * (n - head_n) * (n**3 - n - ties) / (12 * n * (n - 1) * (n + 1) ** 2)
-    return 0.5 * math.erfc(distance / math.sqrt(2 * variance)) if variance else 1.0
+        steps = math.lcm(steps, n + 1)
+    # The sum moves in steps, and what is as high as seen begins half a step below it.
+    return 0.5 * math.erfc((distance - 0.5 / steps) / math.sqrt(2 * variance)) if variance else 1.0

@@ -5,12 +5,12 @@ scope      = "trajectory"
 severity   = "warning"
 question   = "Did the agent react to the errors of its tools?"
 reads      = ["steps", "trajectories"]
-limits     = "Whether an answer speaks of a failure is judged by words: one that admits it in none of them, or in a language that failure_words does not cover, is reported, and one that says 'not' of something else passes. Any later success of another tool that may change things counts as a way around. A service that fails three times for a while and is asked again is reported as repeated_error. Error texts that hold a time or a request id are never the same."
+limits     = "Whether an answer speaks of a failure is judged by words: one that admits it in none of them, or in a language of which failure_words has none (it has some German, French, Spanish, Italian and Dutch ones), is reported, and one that says 'not' of something else passes. Any later success of another tool that may change things counts as a way around. A service that fails three times for a while and is asked again is reported as repeated_error; the same failure once after each of several messages of the user is not. Where what the model was sent was not captured, these messages are not seen. Error texts that hold a time or a request id are never the same."
 references = ["design.md, section 5, error_recovery"]
 
 [params.failure_words]
 type    = "VARCHAR"
-default = '\b(?:no(?:t|ne|thing)?|never|cannot|but|however|although|though|instead|unfortunately|sorry|apolog\w+|regret\w*|unable|unavailable|un(?:successful|able|known|clear|certain)\w*|fail\w*|errors?|problems?|issues?|trouble|difficult\w*|invalid|incorrect|wrong|missing|time[sd]?[ -]?outs?|denied|refused|reject\w+|declin\w+|again|later|retry\w*|still|human|escalat\w+|please|need\w*|require\w*|must)\b|n[\x27’]t\b'
+default = '\b(?:no(?:t|ne|thing)?|never|cannot|but|however|although|though|instead|unfortunately|sorry|apolog\w+|regret\w*|unable|unavailable|un(?:successful|able|known|clear|certain)\w*|fail\w*|errors?|problems?|issues?|trouble|difficult\w*|invalid|incorrect|wrong|missing|time[sd]?[ -]?outs?|down|offline|unresponsive|blocked|locked|expired|exceed\w*|insufficient|crash\w*|broken|forbidden|unauthori[sz]ed|exit code|nobody|none|denied|refused|reject\w+|declin\w+|again|later|retry\w*|still|human|escalat\w+|please|need\w*|require\w*|must|leider|nicht|kein\w*|fehler\w*|d[ée]sol|pas|impossible|erreur|siento|lamentablemente|purtroppo|helaas|niet)\b|n[\x27’]t\b'
 help    = "Regular expression (RE2, case makes no difference); an answer in which it is found speaks of the failure."
 
 [columns]
@@ -77,13 +77,23 @@ answered AS (
     JOIN answers AS a ON a.trajectory_id = u.trajectory_id AND a.step_index > u.calls[-1].step_index
     GROUP BY u.trajectory_id, u.tool_name, u.calls
 ),
+-- What the user asks for once more is no stubbornness, and what may have changed in between makes a new attempt of it.
+attempts AS (
+    SELECT
+        e.*,
+        (SELECT count(*) FROM successes AS s WHERE s.trajectory_id = e.trajectory_id AND s.step_index < e.step_index AND s.mutability IS DISTINCT FROM 'read_only') AS changes,
+        len(list_filter(from_json(m.input_messages, '[{"role":"VARCHAR","parts":[{"type":"VARCHAR"}]}]'),
+            lambda x: x.role = 'user' AND list_contains(list_transform(x.parts, lambda p: p.type), 'text'))) AS user_messages
+    FROM errors AS e
+    LEFT JOIN steps AS m ON m.trajectory_id = e.trajectory_id AND m.span_id = e.turn_span_id
+),
 repeats AS (
     SELECT
         trajectory_id, tool_name,
         list_sort(list({'step_index': step_index, 'trace_id': trace_id, 'span_id': span_id, 'error': error})) AS calls
-    FROM errors
+    FROM attempts
     WHERE NOT unseen
-    GROUP BY trajectory_id, tool_name, argument_key, error
+    GROUP BY trajectory_id, tool_name, argument_key, error, changes, user_messages
     HAVING count(*) >= 3
 ),
 faults AS (

@@ -10,7 +10,7 @@ from agenttrace.errors import ConfigError
 from agenttrace.evaluators.results import Measurement
 
 # metric, metric.p95 (also pass_hat_k.3), metric.p95{agent=shop, day=2026-01-31}
-_KEY = re.compile(r"(?P<metric>[a-z_]+)(?:\.(?P<point>[^{}]+))?(?:\{(?P<group>[^{}]*)\})?")
+_KEY = re.compile(r"(?P<metric>[A-Za-z_][A-Za-z0-9_]*)(?:\.(?P<point>[^{}]+))?(?:\{(?P<group>[^{}]*)\})?")
 # Of the tasks and runs that made a threshold fail so many are named, each in so many characters.
 _SHOWN = 3
 _WIDTH = 200

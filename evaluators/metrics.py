@@ -4,9 +4,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from agenttrace.evaluators.intervals import ratio_interval
 from agenttrace.evaluators.results import Finding, Measurement, Unjudged
-from agenttrace.evaluators.statistics import clustered_wilson, mean_interval, pass_at_k, pass_hat_k
+from agenttrace.evaluators.statistics import clustered_wilson, mean_interval, pass_at_k, pass_hat_k, ratio_interval
 
 # Findings of these evaluators make a rate: runs with a finding over runs that could be judged.
 RATES = {

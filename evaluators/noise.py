@@ -43,8 +43,8 @@ def swing(tasks: Iterable[Sequence[Run]]) -> dict[str, Any] | None:
         tasks: Tasks with several verdicts.
         within_task_sd: Standard deviation of one trial's verdict around its own task's rate.
         rate_sd: Standard deviation of the success rate over one trial of each of these tasks.
-        lowest, highest: Success rate over these tasks by number of the trial, for trials that all of them have; else
-            None.
+        lowest, highest: Success rate over these tasks by number of the trial, for trials that all of them have; a
+            trial that was run again counts with all its runs. None without such trials.
     """
     known = [[run for run in runs if run.values.get(SUCCESS) is not None] for runs in tasks]
     repeated = [runs for runs in known if len(runs) > 1]
@@ -52,8 +52,8 @@ def swing(tasks: Iterable[Sequence[Run]]) -> dict[str, Any] | None:
     if variance is None:
         return None
     trials = set[int | None].intersection(*({run.trial for run in runs} for runs in repeated)) - {None}
-    every = [run for runs in repeated for run in runs]
-    rates = [_passed([run for run in every if run.trial == trial]) / len(repeated) for trial in trials]
+    by_trial = [[run for runs in repeated for run in runs if run.trial == trial] for trial in trials]
+    rates = [_passed(runs) / len(runs) for runs in by_trial]
     return {
         "tasks": len(repeated),
         "within_task_sd": math.sqrt(variance),

@@ -5,6 +5,7 @@ import fcntl
 import glob
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 import duckdb
 
-from agenttrace import json_text
+from agenttrace import json_text, terminal
 from agenttrace.encode import encode
 from agenttrace.errors import UsageError
 from agenttrace.evaluators import cases, review
@@ -22,6 +23,9 @@ from agenttrace.show import rows
 Row = dict[str, Any]
 
 _ID_LENGTH = 8
+# Of a long list so many are told, each in so many characters.
+_SHOWN = 10
+_SHOWN_WIDTH = 120
 # Room for a check or a retry that the run itself did without.
 _SPARE_STEPS = 2
 
@@ -143,16 +147,22 @@ def hints(promotion: Promotion, case: dict[str, Any], path: Path | None) -> Iter
         "and expected_outcome to what the answer must say."
     )
     if promotion.left_out:
-        yield f"left out of the sequence as faulty: {', '.join(promotion.left_out)}"
+        yield f"left out of the sequence as faulty: {_listed(promotion.left_out)}"
     if promotion.open_findings:
-        yield f"found in this run, and not in the case: {', '.join(promotion.open_findings)}"
+        yield f"found in this run, and not in the case: {_listed(promotion.open_findings)}"
     if not promotion.is_judged:
         yield "not judged yet: after agenttrace evaluate, a promoted case leaves out the calls that were found faulty."
     if case_id != promotion.task_id:
         yield (
             f"runs that replay it must carry its id: agenttrace.run(..., task_id={case_id!r}), "
-            f"or agenttrace import --task-id {case_id!r}"
+            # Agents name themselves as they like: no shell must expand what is pasted into it.
+            f"or agenttrace import --task-id {shlex.quote(case_id)}"
         )
+
+
+def _listed(names: list[str]) -> str:
+    more = [f"and {len(names) - _SHOWN:,} more"] if len(names) > _SHOWN else []
+    return ", ".join([terminal.cut(name, _SHOWN_WIDTH) for name in names[:_SHOWN]] + more)
 
 
 def _faulty(calls: list[Row], errors: list[Row]) -> tuple[dict[str, str], set[int]]:

@@ -5,7 +5,7 @@ scope      = "trajectory"
 severity   = "error"
 question   = "Does the final response say what its case asks for, and nothing that its case forbids?"
 reads      = ["trajectories", "cases"]
-limits     = "Texts are compared, not meanings: 'thirty' is not 30, and a forbidden text is found in a denial of it too. A text begins at the beginning of a word; other letters may follow it, so 'refund' is found in 'refunded'. Digits are strict on both sides: 30 is found in '$30', '30.00' and '30 kg', not in '300', '1,30' or '30.5'. Commas between groups of three digits make no difference below a thousand million; points between them do. Letter case, accents' spelling, white space, typographic quotation marks and the marks * _ ` make no difference."
+limits     = "Texts are compared, not meanings: 'thirty' is not 30, and a forbidden text is found in a denial of it too. A text begins at the beginning of a word; other letters may follow it, so 'refund' is found in 'refunded'. Digits are strict on both sides: 30 is found in '$30', '30.00' and '30 kg', not in '300', '1,30' or '30.5'. Commas between groups of three digits make no difference below a thousand million; points between them do. Letter case, accents' spelling, white space, that between a number and its % or currency sign, typographic quotation marks and dashes, and the marks * _ ` make no difference."
 references = ["agent_benchmarks.jsonl, expected_outcome.must_include and must_not_include (design.md, section 7)"]
 
 [columns]
@@ -26,10 +26,11 @@ WITH expectations AS (
     FROM trajectories AS t
     JOIN cases AS c ON c.case_id = t.task_id
 ),
--- Both sides in one spelling. A comma between digits goes in two passes, for neighbouring groups share a digit.
+-- Both sides in one spelling: 30 % and 30%, € 5 and €5 alike. A comma between digits goes in two passes, for neighbouring
+-- groups share a digit.
 spelled AS (
-    SELECT *, list_transform([final_response, text], lambda x: regexp_replace(regexp_replace(trim(regexp_replace(
-        lower(translate(nfc_normalize(x), '’‘“”*_`', '''''""')), '[\s\x{00A0}\x{202F}]+', ' ', 'g')), '(\d),(\d{3})\b', '\1\2', 'g'), '(\d),(\d{3})\b', '\1\2', 'g')) AS forms
+    SELECT *, list_transform([final_response, text], lambda x: regexp_replace(regexp_replace(regexp_replace(trim(regexp_replace(
+        lower(translate(nfc_normalize(x), '–—‑−’‘“”*_`', '----''''""')), '[\s\x{00A0}\x{202F}]+', ' ', 'g')), '(\d) ([%€$£°])|([€$£]) (\d)', '\1\2\3\4', 'g'), '(\d),(\d{3})\b', '\1\2', 'g'), '(\d),(\d{3})\b', '\1\2', 'g')) AS forms
     FROM expectations
 ),
 compared AS (

@@ -58,7 +58,9 @@ def _nearest(label: str, known: Sequence[str]) -> str:
     close = get_close_matches(label, known, n=1)
     if close:
         return f"did you mean {close[0]!r}?"
-    return f"known: {', '.join(known[-_SHOWN_LABELS:])}" if known else "agenttrace evaluate --label NAME makes one."
+    if not known:
+        return "agenttrace evaluate --label NAME makes one."
+    return f"known: {', '.join(map(repr, known[-_SHOWN_LABELS:]))}"
 
 
 def _side(name: str, path: Path, settings: Settings, only: Sequence[str] | None) -> Side:

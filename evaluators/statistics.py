@@ -132,27 +132,48 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
         values: One number per task, each 0 to 1.
 
     Returns:
-        Lower and upper end, kept within 0 and 1; None with fewer than two tasks.
+        Lower and upper end; None with fewer than two tasks.
 
     Source:
-        Central limit theorem over tasks as independent clusters: Miller, "Adding Error Bars to Evals",
-        arXiv 2411.00640, section 2.
+        Variance of the mean from the swing between tasks as independent clusters: Miller, "Adding Error Bars to
+        Evals", arXiv 2411.00640, section 2; Wilson over the effective n as in `clustered_wilson`, for near 0 and 1 the
+        normal interval covers 75 % with five tasks. Where all values are equal, a task counts as one observation.
     """
     n = len(values)
     if n < 2:
         return None
     mean = math.fsum(values) / n
-    half = Z_95 * math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1) / n)
-    return max(0.0, mean - half), min(1.0, mean + half)
+    variance = math.fsum((value - mean) ** 2 for value in values) / (n - 1)
+    # Equal values differ from their mean by rounding.
+    effective = n * mean * (1 - mean) / variance if variance > 1e-18 else n
+    return wilson(min(mean * effective, effective), effective)
 
 
-def at_most(count: int, n: int, ratio: float) -> float:
-    """Returns the chance that at most `count` of n independent trials succeed, each with the chance `ratio`.
+def ratio_interval(clusters: Iterable[tuple[float, float]]) -> tuple[float, float] | None:
+    """Estimates the 95 % interval of a sum over another sum, such as money over successes.
 
-    Raises:
-        ValueError: ratio outside 0..1.
+    With the number of runs below the line it is the interval of a mean whose runs come in clusters.
+
+    Args:
+        clusters: Numerator and denominator of each cluster, summed over its runs; neither is negative.
+
+    Returns:
+        Lower and upper end, not below 0; None with fewer than two clusters, without any denominator, and where all
+        clusters have the same ratio, for then nothing tells how far it swings.
+
+    Source:
+        Ratio estimator and its variance by linearisation: Cochran, "Sampling Techniques" (3rd ed., 1977), sections
+        2.11 and 6.3, with clusters as units; the normal quantile, so that with few clusters it is too narrow.
     """
-    return min(1.0, math.fsum(_binomial(n, ratio)[: max(0, count + 1)]))
+    groups = list(clusters)
+    below = math.fsum(denominator for _, denominator in groups)
+    if len(groups) < 2 or not below:
+        return None
+    ratio = math.fsum(numerator for numerator, _ in groups) / below
+    squares = math.fsum((numerator - ratio * denominator) ** 2 for numerator, denominator in groups)
+    half = Z_95 * math.sqrt(len(groups) / (len(groups) - 1) * squares) / below
+    # Equal ratios differ by the rounding of their sums.
+    return None if half <= 1e-9 * ratio else (max(0.0, ratio - half), ratio + half)
 
 
 def noticeable(n: int, ratio: float, alpha: float = ALPHA) -> int | None:
@@ -168,12 +189,23 @@ def noticeable(n: int, ratio: float, alpha: float = ALPHA) -> int | None:
     Returns:
         Count of 0 to n - 1; None where even no success at all may be luck.
 
+    Raises:
+        ValueError: ratio outside 0..1.
+
     Source:
         Lower tail of the binomial distribution; the one-sided exact test of Clopper and Pearson, Biometrika 26 (1934).
     """
-    tails = accumulate(_binomial(n, ratio)[:-1])
-    low = sum(1 for tail in tails if tail <= alpha)
+    low = sum(1 for tail in lower_tails(n, ratio)[:-1] if tail <= alpha)
     return low - 1 if low else None
+
+
+def lower_tails(n: int, ratio: float) -> list[float]:
+    """Returns the chance that at most 0, 1, ..., n of n independent trials succeed, each with the chance `ratio`.
+
+    Raises:
+        ValueError: ratio outside 0..1.
+    """
+    return list(accumulate(_binomial(n, ratio)))
 
 
 def within_task_variance(counts: Iterable[tuple[int, int]]) -> float | None:

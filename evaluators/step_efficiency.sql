@@ -66,7 +66,8 @@ calls AS (
         CASE
             WHEN NOT unseen AND NOT regexp_matches(tool_name, 'status|wait|poll|progress|heartbeat', 'i')
             THEN hash((stretch, tool_name, argument_key, observation_key, status))
-        END AS signature
+        END AS signature,
+        hash((stretch, tool_name, argument_key)) AS look
     FROM placed
 ),
 -- A cycle of n calls: each is equal to the one n calls before it. Neighbours of that kind form an island.
@@ -84,12 +85,19 @@ cycles AS (
     -- Three rounds. Where every call failed, the error repeats, and error_recovery tells it.
     HAVING count(*) >= 2 * period AND bool_or(status = 'ok')
 ),
+-- A round after which the same call gave something else was a wait that came to its end.
+waits AS (
+    SELECT a.stretch, b.position - 1 AS last_position, b.position - a.position AS period
+    FROM calls AS b
+    JOIN calls AS a ON a.look = b.look AND b.position - a.position BETWEEN 1 AND 4
+),
 -- Three rounds of two calls are also a cycle within six rounds of one: the longest counts, of equal ones the simplest.
 loops AS (
     SELECT c.*
     FROM cycles AS c
     ANTI JOIN cycles AS o ON o.stretch = c.stretch AND o.first_position <= c.first_position AND o.last_position >= c.last_position
         AND (o.last_position - o.first_position, -o.period) > (c.last_position - c.first_position, -c.period)
+    ANTI JOIN waits USING (stretch, last_position, period)
 ),
 looped AS (
     SELECT c.*, l.period, l.first_position

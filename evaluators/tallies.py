@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from agenttrace.evaluators.intervals import ratio_interval
 from agenttrace.evaluators.metrics import ratio
 from agenttrace.evaluators.results import Measurement
+from agenttrace.evaluators.statistics import ratio_interval
 
 EFFICIENCY = "step_efficiency_ratio"
 # Metric to the evaluator that finds the same faults one by one: where it runs, the relations are there that the query

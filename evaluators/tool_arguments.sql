@@ -103,7 +103,10 @@ approved AS (
         AND coalesce(y.turn_span_id <> a.turn_span_id, TRUE) AND coalesce(y.end_time <= a.start_time, TRUE)
     WHERE len(list_filter($approvals::VARCHAR[], lambda g: y.tool_name GLOB g)) > 0
       -- That the question was put is no answer, and an answer may be no.
-      AND NOT coalesce(regexp_matches(left(y.observation::VARCHAR, 2000), 'approved\W{1,6}(?:false|no\b|0)|\bnot (?:been )?approved\b|\b(?:denied|rejected|declined|refused|disapproved|pending)\b', 'i'), FALSE)
+      -- ("rejected": false is none.)
+      AND NOT coalesce(regexp_matches(
+          regexp_replace(left(y.observation::VARCHAR, 2000), '(?:denied|rejected|declined|refused|disapproved|pending)\W{1,5}(?:false|null|0|\[\])', '', 'gi'),
+          '^\W*(?:no|nope|nein)(?:[^\w ]|$)|(?:answer|approved|confirmed|response)\W{1,6}(?:false|no\b|0)|\bnot (?:been )?approved\b|\b(?:denied|rejected|declined|refused|disapproved|pending)\b', 'i'), FALSE)
 ),
 broken AS (
     SELECT

@@ -5,7 +5,7 @@ scope      = "session"
 severity   = "error"
 question   = "Did the agent call tools that do not exist, or claim calls and results that never were?"
 reads      = ["steps", "trajectories", "claims", "argument_errors"]
-limits     = "Claims are recognised in English, and only where the tool's name, or its verb with its object, is said; a sentence that reports what was read, asked or planned is left out even where it also claims. A tool that does the same under another verb makes a claim look false."
+limits     = "Claims are recognised in English, and only where the tool's name, or its verb with its object, is said; a sentence that reports what was read, asked or planned is left out even where it also claims. A tool that does the same under another verb makes a claim look false. A made-up result is not found where a later model call was given it among its own words."
 references = [
     "design.md, section 5, tool_hallucination",
     "Patil et al., Gorilla, arXiv 2305.15334: calls of an API that does not exist as hallucination",
@@ -36,34 +36,27 @@ message          = "what was asked or said, and what the trace holds"
 related_span_ids = "tool calls that belong to it"
 tool_name        = "tool"
 said             = "the sentence of a claim, or the made-up result"
-meant            = "the offered tool whose name is nearest to an unknown one"
+meant            = "offered tools whose names are nearest to an unknown one, in the order of the offer; NULL where none is near, or more than three"
 evidence         = "JSON; for not_evaluable the kind concerned"
 +++ */
 WITH requests AS (
     SELECT
-        trajectory_id, trace_id, span_id, step_index, agent_name, offered_tools::VARCHAR AS offered,
+        trajectory_id, trace_id, span_id, step_index, offered_tools::VARCHAR AS offer,
         unnest(list_transform(from_json(requested_tool_calls, '[{"id":"VARCHAR","name":"VARCHAR"}]'), lambda c, i: {'id': c.id, 'name': c.name, 'position': i})) AS call
     FROM steps
 ),
 tool_steps AS (
     SELECT
-        trajectory_id, trace_id, span_id, step_index, tool_name, tool_call_id, turn_span_id, tool_ran, status, effect, mutability, error_type,
-        offered_tools::VARCHAR AS offered,
+        trajectory_id, trace_id, span_id, step_index, tool_name, tool_call_id, turn_span_id, tool_ran, status, effect, mutability, error_type, observation,
         -- What the runtime does not know was not offered, whether or not the offer was recorded.
-        coalesce(effect_reason = 'unknown_tool', FALSE) AS refused_as_unknown
+        effect_reason IS NOT DISTINCT FROM 'unknown_tool' AS refused_as_unknown
     FROM steps
     WHERE tool_name IS NOT NULL
 ),
-model_runs AS (
-    SELECT trajectory_id, max(step_index) AS last_index, bool_or(requested_tool_calls IS NOT NULL) AS has_requests
-    FROM steps
-    WHERE kind = 'model'
-    GROUP BY trajectory_id
-),
 -- One parse per different list: the same tools are offered thousands of times.
 offers AS (
-    SELECT offered, list_filter(list_transform(from_json(offered::JSON, '[{"name":"VARCHAR"}]'), lambda t: t.name), lambda n: n IS NOT NULL) AS names
-    FROM (SELECT DISTINCT offered_tools::VARCHAR AS offered FROM steps)
+    SELECT offer, list_filter(list_transform(from_json(offer::JSON, '[{"name":"VARCHAR"}]'), lambda t: t.name), lambda n: n IS NOT NULL) AS offered
+    FROM (SELECT DISTINCT offered_tools::VARCHAR AS offer FROM steps)
 ),
 -- Tools of frameworks and providers: they are asked for like others, and run elsewhere or not at all.
 kinds_of_tools AS (
@@ -74,87 +67,89 @@ kinds_of_tools AS (
             OR regexp_matches(name, '^(?:final_(?:result|answer|output|response)\w*|finish|submit_final_answer|structured_output|set_model_response|complete_task|attempt_completion|exit_loop|escalate|delegate_work_to_coworker|ask_question_to_coworker|delegate work to coworker|ask question to coworker)$', 'i') AS is_framework,
         regexp_matches(name, '^(?:web_search\w*|google_search\w*|code_interpreter|code_execution|file_search|computer(?:_use)?\w*|image_generation|url_context|mcp_call|mcp_list_tools|tool_search\w*|local_shell|adk_request_\w+|request_(?:approval|confirmation|human)\w*|ask_(?:user|human)\w*|human_input)$', 'i') AS is_provider,
         lower(regexp_replace(name, '[^A-Za-z0-9]+', '_', 'g')) AS plain_name
-    FROM (SELECT DISTINCT call.name AS name FROM requests)
+    FROM (SELECT call.name AS name FROM requests UNION SELECT tool_name FROM tool_steps)
 ),
 handled AS (
-    SELECT
-        q.trajectory_id, q.trace_id, q.span_id, q.step_index, q.agent_name, q.call.id AS id, q.call.name AS name, q.call.position AS position, o.names AS offered,
-        k.is_framework, k.is_provider, k.plain_name
+    SELECT q.trajectory_id, q.trace_id, q.span_id, q.step_index, q.call.id AS id, k.*, q.call.position AS position, o.offered
     FROM requests AS q
     JOIN kinds_of_tools AS k ON k.name = q.call.name
-    LEFT JOIN offers AS o ON o.offered = q.offered
+    LEFT JOIN offers AS o USING (offer)
 ),
-by_name AS (
-    SELECT trajectory_id, plain_name, count(*) AS requested FROM handled GROUP BY trajectory_id, plain_name
-),
-executed_by_name AS (
-    SELECT trajectory_id, plain_name, max(executed) AS executed
+executed AS (
+    SELECT trajectory_id, plain_name, max(times) AS times
     FROM (
-        SELECT trajectory_id, lower(regexp_replace(tool_name, '[^A-Za-z0-9]+', '_', 'g')) AS plain_name, n AS executed
-        FROM (SELECT trajectory_id, tool_name, count(*) AS n FROM tool_steps GROUP BY trajectory_id, tool_name)
+        SELECT t.trajectory_id, k.plain_name, count(*) AS times
+        FROM tool_steps AS t
+        JOIN kinds_of_tools AS k ON k.name = t.tool_name
+        GROUP BY ALL
         UNION ALL
         -- An agent that runs as a tool.
-        SELECT trajectory_id, lower(regexp_replace(coalesce(agent_name, name), '[^A-Za-z0-9]+', '_', 'g')), count(*) FROM steps WHERE kind = 'agent' GROUP BY ALL
+        SELECT trajectory_id, lower(regexp_replace(coalesce(agent_name, name), '[^A-Za-z0-9]+', '_', 'g')), count(*)
+        FROM steps
+        WHERE kind = 'agent'
+        GROUP BY ALL
     )
-    GROUP BY trajectory_id, plain_name
+    GROUP BY ALL
 ),
--- Where each name ran as often as it was requested, and all of them were offered, no request needs a closer look.
-missing AS MATERIALIZED (
-    SELECT n.trajectory_id, n.plain_name
-    FROM by_name AS n
-    LEFT JOIN executed_by_name AS e ON e.trajectory_id = n.trajectory_id AND e.plain_name = n.plain_name
-    WHERE coalesce(e.executed, 0) < n.requested
+-- Names that were requested more often than they ran: where a library gives no ids, one execution answers one request.
+missing AS (
+    SELECT q.trajectory_id, q.plain_name, q.times - coalesce(e.times, 0) AS times
+    FROM (SELECT trajectory_id, plain_name, count(*) AS times FROM handled GROUP BY ALL) AS q
+    LEFT JOIN executed AS e USING (trajectory_id, plain_name)
+    WHERE coalesce(e.times, 0) < q.times
 ),
-closer AS MATERIALIZED (
-    SELECT trajectory_id FROM missing
-    UNION
-    SELECT trajectory_id FROM handled WHERE offered IS NULL OR NOT list_contains(offered, name)
-    UNION
-    SELECT trajectory_id FROM argument_errors
+-- Most runs end here: all that was requested was offered and ran.
+suspects AS (
+    SELECT *
+    FROM handled
+    SEMI JOIN (
+        SELECT trajectory_id FROM missing
+        UNION
+        SELECT trajectory_id FROM handled WHERE NOT coalesce(list_contains(offered, name), FALSE)
+        UNION
+        SELECT trajectory_id FROM argument_errors
+    ) USING (trajectory_id)
 ),
--- The step that a request became: by its link, else by its id.
-answers AS MATERIALIZED (
-    SELECT
-        q.trajectory_id, q.span_id, q.position,
-        list_sort(list_distinct(list(t.span_id))) AS span_ids,
-        bool_or(coalesce(t.tool_ran, TRUE)) AS ran,
-        bool_or(t.refused_as_unknown) AS refused_as_unknown
-    FROM (SELECT * FROM handled SEMI JOIN closer USING (trajectory_id)) AS q
-    JOIN (SELECT * FROM tool_steps SEMI JOIN closer USING (trajectory_id)) AS t ON t.trajectory_id = q.trajectory_id
-        AND ((t.turn_span_id = q.span_id AND (t.tool_call_id = q.id OR ((t.tool_call_id IS NULL OR q.id IS NULL) AND lower(t.tool_name) = lower(q.name))))
-            OR (t.turn_span_id IS NULL AND t.tool_call_id = q.id AND t.step_index > q.step_index))
-    GROUP BY q.trajectory_id, q.span_id, q.position
+-- Each request with the steps that it became: by their link to the turn or as later ones, by their ids or names.
+answered AS (
+    SELECT q.*, list_sort(list_distinct(list(t.span_id))) AS related, coalesce(bool_or(t.refused_as_unknown), FALSE) AS refused_as_unknown
+    FROM suspects AS q
+    LEFT JOIN tool_steps AS t ON t.trajectory_id = q.trajectory_id
+        AND coalesce(t.tool_call_id = q.id, lower(t.tool_name) = lower(q.name))
+        AND coalesce(t.turn_span_id = q.span_id, t.tool_call_id = q.id AND t.step_index > q.step_index)
+    GROUP BY ALL
 ),
-unknown_requests AS (
-    SELECT q.*, coalesce(a.span_ids, []) AS span_ids, coalesce(a.ran, FALSE) AS ran
-    FROM (SELECT * FROM handled SEMI JOIN closer USING (trajectory_id)) AS q
-    LEFT JOIN answers AS a ON a.trajectory_id = q.trajectory_id AND a.span_id = q.span_id AND a.position = q.position
-    WHERE CASE WHEN q.offered IS NULL THEN coalesce(a.refused_as_unknown, FALSE)
-        -- Hand-offs and final answers are at times not recorded among the tools.
-        ELSE NOT list_contains(q.offered, q.name) AND (NOT q.is_framework OR coalesce(a.refused_as_unknown, FALSE)) END
+-- Runs without a recorded request: those of a tool server's client, or whose requests were not captured.
+unasked AS (
+    SELECT s.trajectory_id, s.trace_id, s.span_id, s.kind, s.tool_name AS name, s.effect_reason IS NOT DISTINCT FROM 'unknown_tool' AS refused_as_unknown, o.offered
+    FROM steps AS s
+    ANTI JOIN (SELECT trajectory_id FROM steps WHERE requested_tool_calls IS NOT NULL) USING (trajectory_id)
+    LEFT JOIN offers AS o ON o.offer = s.offered_tools::VARCHAR
 ),
--- Without a recorded request: a run of a tool server's client, or one whose requests were not captured.
-unrequested AS (
-    SELECT
-        t.trajectory_id, t.trace_id, t.span_id, t.tool_name AS name, coalesce(t.refused_as_unknown, FALSE) AS refused_as_unknown,
-        CASE WHEN m.trajectory_id IS NULL THEN o.names ELSE r.names END AS offered
-    FROM tool_steps AS t
-    LEFT JOIN model_runs AS m ON m.trajectory_id = t.trajectory_id
-    LEFT JOIN offers AS o ON o.offered = t.offered
-    LEFT JOIN (
-        SELECT s.trajectory_id, list_sort(list_distinct(flatten(list(o.names)))) AS names
-        FROM steps AS s
-        JOIN offers AS o ON o.offered = s.offered_tools::VARCHAR
-        WHERE s.kind = 'model'
-        GROUP BY s.trajectory_id
-    ) AS r ON r.trajectory_id = t.trajectory_id
-    WHERE m.trajectory_id IS NULL OR NOT m.has_requests
+offered_in_run AS (
+    SELECT trajectory_id, list_sort(list_distinct(flatten(list(DISTINCT offered)))) AS offered
+    FROM unasked
+    WHERE kind = 'model' AND offered IS NOT NULL
+    GROUP BY trajectory_id
+),
+calls AS (
+    SELECT *, list_contains(offered, name) AS is_offered
+    FROM (
+        SELECT *, 'the model requested ' AS did, 'the tools offered to the model were not recorded' AS blind FROM answered
+        UNION ALL BY NAME
+        SELECT
+            u.trajectory_id, u.trace_id, u.span_id, u.name, u.refused_as_unknown, coalesce(r.offered, u.offered) AS offered, k.is_framework,
+            0 AS position, [] AS related, 'the run called ' AS did, 'neither model calls nor a list of tools were recorded' AS blind
+        FROM unasked AS u
+        LEFT JOIN offered_in_run AS r USING (trajectory_id)
+        JOIN kinds_of_tools AS k USING (name)
+    )
 ),
 unknown AS (
-    SELECT trajectory_id, trace_id, span_id, position, name, offered, span_ids AS related, 'the model requested ' AS did FROM unknown_requests
-    UNION ALL
-    SELECT trajectory_id, trace_id, span_id, 0, name, offered, [], 'the run called ' FROM unrequested
-    WHERE (CASE WHEN offered IS NULL THEN refused_as_unknown ELSE NOT list_contains(offered, name) END) AND NOT list_contains($framework_tools::VARCHAR[], name)
+    SELECT *
+    FROM calls
+    -- Hand-offs and final answers are at times not recorded among the tools.
+    WHERE is_offered IS DISTINCT FROM TRUE AND (refused_as_unknown OR (is_offered IS NOT NULL AND NOT is_framework))
 ),
 -- Names in one spelling: lower case, words joined by _, in the singular.
 spelled AS (
@@ -163,249 +158,203 @@ spelled AS (
         lambda w: regexp_replace(regexp_replace(w, 'ies$', 'y'), '([^s])s$', '\1')), '_')) AS words
     FROM unknown
 ),
-nearest AS (
-    SELECT *,
-        list_sort(list_transform(offered, lambda o, i: {
-            'distance': CASE
-                WHEN words[i + 1] = words[1] THEN 0
-                -- The name without its namespace, or with one that is not its own.
-                WHEN ends_with(words[i + 1], '_' || words[1]) OR ends_with(words[1], '_' || words[i + 1]) THEN 1
-                ELSE damerau_levenshtein(words[i + 1], words[1]) END,
-            'tool': o})) AS near
+compared AS (
+    SELECT *, list_transform(words[2:], lambda w: CASE
+        -- The name without its namespace, or with one that is not its own.
+        WHEN ends_with(w, '_' || words[1]) OR ends_with(words[1], '_' || w) THEN 1
+        ELSE damerau_levenshtein(w, words[1]) END) AS distances
     FROM spelled
+),
+nearest AS (
+    SELECT *, list_filter(offered, lambda o, i: distances[i] = list_min(distances) AND distances[i] <= greatest(2, length(name) // 4)) AS near
+    FROM compared
 ),
 unknown_findings AS (
     SELECT
         trajectory_id, trace_id, span_id, position, name, related,
-        -- Of two equally near ones neither: the trace does not say which.
-        CASE WHEN near[1].distance <= greatest(2, length(name) // 4) AND near[1].distance IS DISTINCT FROM near[2].distance THEN near[1].tool END AS meant,
+        -- Of many equally near ones none: the trace does not say which.
+        CASE WHEN len(near) BETWEEN 1 AND 3 THEN list_transform(near, lambda n: left(n, 80)) END AS meant,
         did || left(name, 80) || CASE
             WHEN offered IS NULL THEN ', which the runtime refused as unknown'
             WHEN len(offered) = 0 THEN ', and no tools were offered'
             ELSE ', which is not among the ' || len(offered) || ' tool' || CASE WHEN len(offered) = 1 THEN '' ELSE 's' END || ' offered' END AS what
     FROM nearest
 ),
--- Requests that nothing answers. Counted by name where a library gives no ids, so that one execution answers one request.
+-- Requests that nothing answers.
 unanswered AS (
-    SELECT q.*, q.step_index >= m.last_index AS is_last
-    FROM handled AS q
-    SEMI JOIN missing AS n ON n.trajectory_id = q.trajectory_id AND n.plain_name = q.plain_name
-    ANTI JOIN answers AS a ON a.trajectory_id = q.trajectory_id AND a.span_id = q.span_id AND a.position = q.position
-    ANTI JOIN unknown_requests AS u ON u.trajectory_id = q.trajectory_id AND u.span_id = q.span_id AND u.position = q.position
-    JOIN model_runs AS m ON m.trajectory_id = q.trajectory_id
-    -- A hand-off or a final answer in the same turn ends the agent's work: its other calls are dropped by design.
-    ANTI JOIN (SELECT trajectory_id, span_id FROM handled WHERE is_framework) AS f ON f.trajectory_id = q.trajectory_id AND f.span_id = q.span_id
-    WHERE NOT q.is_framework AND NOT q.is_provider
-),
-readers AS (
-    SELECT s.trajectory_id, s.step_index, s.input_messages IS NOT NULL AS captured,
-        flatten(list_transform(from_json(s.input_messages, '[{"parts":[{"type":"VARCHAR","id":"VARCHAR","name":"VARCHAR"}]}]'), lambda m: coalesce(m.parts, []))) AS parts
-    FROM steps AS s
-    SEMI JOIN unanswered AS u ON u.trajectory_id = s.trajectory_id
-    WHERE s.kind = 'model'
+    SELECT c.*, n.times AS missing
+    FROM calls AS c
+    JOIN missing AS n USING (trajectory_id, plain_name)
+    ANTI JOIN unknown USING (trajectory_id, span_id, position)
+    -- A hand-off or a final answer ends the agent's work: the other calls of the turn are dropped by design.
+    ANTI JOIN (SELECT trajectory_id, span_id FROM calls WHERE is_framework) USING (trajectory_id, span_id)
+    WHERE len(c.related) = 0 AND NOT c.is_provider
 ),
 read_results AS (
-    SELECT trajectory_id, step_index, captured, list_filter(parts, lambda p: p.type = 'tool_call_response') AS results FROM readers
+    SELECT
+        trajectory_id, step_index, input_messages IS NOT NULL AS captured,
+        list_filter(flatten(list_transform(from_json(input_messages, '[{"parts":[{"type":"VARCHAR","id":"VARCHAR","name":"VARCHAR"}]}]'), lambda m: coalesce(m.parts, []))),
+            lambda p: p.type = 'tool_call_response') AS results
+    FROM steps
+    SEMI JOIN unanswered USING (trajectory_id)
+    WHERE kind = 'model'
 ),
 unread AS (
     SELECT
-        u.trajectory_id, u.trace_id, u.span_id, u.position, u.name, u.is_last,
-        coalesce(bool_or(r.step_index > u.step_index AND len(list_filter(r.results, lambda p: p.id = u.id OR ((p.id IS NULL OR u.id IS NULL) AND p.name = u.name))) > 0), FALSE) AS has_result,
-        coalesce(bool_and(r.captured) FILTER (WHERE r.step_index > u.step_index), TRUE) AS later_captured,
-        coalesce(bool_or(len(r.results) > 0), FALSE) AS other_results
+        u.trajectory_id, u.trace_id, u.span_id, u.position, u.step_index, u.name, u.plain_name, u.missing,
+        count(r.trajectory_id) = 0 AS is_last,
+        bool_and(r.captured) AS captured
     FROM unanswered AS u
-    LEFT JOIN read_results AS r ON r.trajectory_id = u.trajectory_id
+    LEFT JOIN read_results AS r ON r.trajectory_id = u.trajectory_id AND r.step_index > u.step_index
     GROUP BY ALL
+    HAVING NOT coalesce(bool_or(len(list_filter(r.results, lambda p: coalesce(p.id = u.id, p.name = u.name))) > 0), FALSE)
 ),
 never_executed AS (
     SELECT
-        u.*,
-        (u.other_results OR EXISTS (FROM tool_steps AS t WHERE t.trajectory_id = u.trajectory_id)) AS others_recorded
-    FROM unread AS u
-    WHERE NOT u.has_result
-),
--- What became of each tool that a text speaks of.
-done AS (
-    SELECT
-        trajectory_id, tool_name,
-        bool_or(effect = 'yes') AS worked,
-        bool_or(effect = 'unknown') AS unclear,
-        list_sort(list(span_id)) AS span_ids,
-        max(step_index) AS last_index,
-        arg_max('step ' || step_index || ' ' || CASE status WHEN 'timeout' THEN 'timed out' WHEN 'unfinished' THEN 'never ended' WHEN 'cancelled' THEN 'was cancelled' ELSE 'failed' || coalesce(' with ' || left(error_type, 60), '') END, step_index) AS ending
-    FROM tool_steps
-    SEMI JOIN (SELECT unnest(list_append(candidates, tool_name)) AS tool_name FROM claims) USING (tool_name)
-    WHERE tool_ran IS DISTINCT FROM FALSE
-    GROUP BY trajectory_id, tool_name
+        *,
+        CASE
+            WHEN trajectory_id NOT IN (SELECT trajectory_id FROM tool_steps UNION ALL SELECT trajectory_id FROM read_results WHERE len(results) > 0)
+                THEN 'requests were recorded, executions and results were not'
+            WHEN NOT captured THEN 'the input of later model calls was not captured'
+        END AS blind
+    FROM unread
+    -- Which one of several was lost, only ids tell; without them the last.
+    QUALIFY row_number() OVER (PARTITION BY trajectory_id, plain_name ORDER BY step_index DESC, position DESC) <= missing
 ),
 counted AS (
     SELECT *, row_number() OVER (ORDER BY trajectory_id, span_id, position, text, form, tool_name) AS claim
     FROM claims
-    WHERE tense = 'past' AND polarity = 'positive' AND NOT quoted
+    WHERE tense = 'past' AND polarity = 'positive' AND NOT quoted AND form <> 'result'
       AND (form <> 'pattern' OR map_contains($claim_patterns::MAP(VARCHAR, VARCHAR[]), tool_name))
 ),
--- Claims that a run's own calls make true or doubtful; most end here.
-weighed AS (
-    SELECT
-        c.claim, coalesce(bool_or(d.worked), FALSE) AS worked, coalesce(bool_or(d.unclear), FALSE) AS unclear,
-        count(d.tool_name) AS called, arg_max(d.ending, d.last_index) AS ending, max(d.last_index) AS last_index,
-        list_sort(list_distinct(flatten(list(d.span_ids)))) AS span_ids
-    FROM (SELECT claim, trajectory_id, unnest(list_distinct(list_append(candidates, tool_name))) AS tool FROM counted) AS c
-    LEFT JOIN done AS d ON d.trajectory_id = c.trajectory_id AND d.tool_name = c.tool
-    GROUP BY c.claim
-),
+-- Claims that no call of the run makes true; most end here.
 doubted AS (
-    SELECT c.*, w.unclear, w.called, w.ending, w.last_index, w.span_ids, t.session_id, t.tenant_id, t.start_time, t.user_input, t.model_call_count
+    SELECT
+        c.*, r.session_id, r.tenant_id, r.start_time, r.user_input,
+        count(t.span_id) AS called,
+        coalesce(bool_or(t.effect = 'unknown'), FALSE) AS unclear,
+        list_sort(list_distinct(list(t.span_id))) AS related,
+        max(t.step_index) AS last_index,
+        arg_max('step ' || t.step_index || ' ' || CASE t.status WHEN 'timeout' THEN 'timed out' WHEN 'unfinished' THEN 'never ended' WHEN 'cancelled' THEN 'was cancelled' ELSE 'failed' || coalesce(' with ' || left(t.error_type, 60), '') END, t.step_index) AS ending
     FROM counted AS c
-    JOIN weighed AS w ON w.claim = c.claim
-    JOIN trajectories AS t ON t.trajectory_id = c.trajectory_id
-    WHERE NOT w.worked
-),
--- Earlier runs of the session.
-earlier AS (
-    SELECT d.claim, bool_or(e.worked OR e.unclear) AS happened
-    FROM doubted AS d
-    JOIN trajectories AS o ON o.session_id = d.session_id AND o.tenant_id IS NOT DISTINCT FROM d.tenant_id
-        AND o.trajectory_id <> d.trajectory_id AND coalesce(o.start_time <= d.start_time, TRUE)
-    JOIN done AS e ON e.trajectory_id = o.trajectory_id AND list_contains(list_append(d.candidates, d.tool_name), e.tool_name)
-    GROUP BY d.claim
+    JOIN trajectories AS r USING (trajectory_id)
+    LEFT JOIN tool_steps AS t ON t.trajectory_id = c.trajectory_id AND list_contains(c.candidates, t.tool_name) AND t.tool_ran IS DISTINCT FROM FALSE
+    GROUP BY ALL
+    HAVING NOT coalesce(bool_or(t.effect = 'yes'), FALSE)
 ),
 earlier_runs AS (
-    SELECT d.claim, count(*) AS runs
+    SELECT d.claim, count(DISTINCT o.trajectory_id) AS runs, bool_or(t.effect <> 'no') AS happened
     FROM doubted AS d
     JOIN trajectories AS o ON o.session_id = d.session_id AND o.tenant_id IS NOT DISTINCT FROM d.tenant_id
         AND o.trajectory_id <> d.trajectory_id AND coalesce(o.start_time <= d.start_time, TRUE)
+    LEFT JOIN tool_steps AS t ON t.trajectory_id = o.trajectory_id AND list_contains(d.candidates, t.tool_name)
     GROUP BY d.claim
 ),
 -- What the first model call was given: the history that came with the run.
 first_inputs AS (
-    SELECT
-        s.trajectory_id,
-        arg_min({'input': s.input_messages::VARCHAR}, (s.step_index, s.span_id)).input AS input
+    SELECT trajectory_id, arg_min({'input': s.input_messages::VARCHAR}, (s.step_index, s.span_id)).input AS input
     FROM steps AS s
-    SEMI JOIN doubted AS d ON d.trajectory_id = s.trajectory_id
+    JOIN doubted USING (trajectory_id)
     WHERE s.kind = 'model'
-    GROUP BY s.trajectory_id
+    GROUP BY trajectory_id
 ),
 histories AS (
     SELECT
         trajectory_id, input IS NOT NULL AS captured,
         len(list_filter(messages, lambda m: m.role = 'assistant')) AS assistant_turns,
-        len(list_filter(messages, lambda m: m.role = 'user' AND len(list_filter(m.parts, lambda p: p.type = 'text')) > 0)) AS user_turns,
+        len(list_filter(messages, lambda m: m.role = 'user')) AS user_turns,
         list_filter(flatten(list_transform(messages, lambda m: coalesce(m.parts, []))), lambda p: p.type IN ('tool_call', 'tool_call_response')) AS calls
     FROM (
-        SELECT trajectory_id, input, from_json(input::JSON, '[{"role":"VARCHAR","parts":[{"type":"VARCHAR","id":"VARCHAR","name":"VARCHAR","is_error":"BOOLEAN"}]}]') AS messages
+        SELECT *, from_json(input::JSON, '[{"role":"VARCHAR","parts":[{"type":"VARCHAR","name":"VARCHAR"}]}]') AS messages
         FROM first_inputs
     )
 ),
--- What tools gave back in the run; a claim in the passive may only repeat it.
-observed AS (
-    SELECT s.trajectory_id,
-        string_agg(left(lower(s.observation::VARCHAR), 20000), ' ' ORDER BY s.step_index, s.span_id) AS texts,
-        string_agg(left(lower(s.observation::VARCHAR), 20000), ' ' ORDER BY s.step_index, s.span_id) FILTER (WHERE s.mutability IS DISTINCT FROM 'read_only' AND s.status = 'ok') AS texts_of_changes
-    FROM steps AS s
-    SEMI JOIN doubted AS d ON d.trajectory_id = s.trajectory_id
-    WHERE s.kind = 'tool' AND s.observation IS NOT NULL
-    GROUP BY s.trajectory_id
-),
--- A successful read after an unclear call, of what the call's name speaks of.
-nouns AS (
-    SELECT tool, list_transform(CASE WHEN len(words) > 1 THEN words[2:] ELSE words END, lambda w: regexp_replace(regexp_replace(w, 'ies$', 'y'), '([^s])s$', '\1')) AS nouns
-    FROM (
-        SELECT DISTINCT tool, list_filter(string_split_regex(lower(regexp_replace(regexp_replace(tool, '^.*__', ''), '([a-z0-9])([A-Z])', '\1_\2', 'g')), '[^a-z0-9]+'), lambda w: w <> '') AS words
-        FROM (SELECT tool_name AS tool FROM doubted UNION SELECT tool_name FROM tool_steps SEMI JOIN doubted USING (trajectory_id))
-    )
-),
-looked AS (
-    SELECT d.claim
-    FROM doubted AS d
-    JOIN tool_steps AS t ON t.trajectory_id = d.trajectory_id AND t.step_index > d.last_index AND t.status = 'ok' AND t.mutability = 'read_only'
-    JOIN nouns AS a ON a.tool = d.tool_name
-    JOIN nouns AS b ON b.tool = t.tool_name
-    WHERE d.unclear AND (list_has_any(a.nouns, b.nouns) OR coalesce(list_contains(($checks::MAP(VARCHAR, VARCHAR[]))[d.tool_name], t.tool_name), FALSE))
-    GROUP BY d.claim
-),
--- The tool that the text speaks of was asked for, in a run whose recording holds no executions at all.
-unrecorded AS (
+-- Said in the passive, a claim may repeat what a tool reported; said of oneself, another change may have brought it about.
+repeated AS (
     SELECT DISTINCT d.claim
     FROM doubted AS d
-    JOIN never_executed AS n ON n.trajectory_id = d.trajectory_id AND list_contains(list_append(d.candidates, d.tool_name), n.name)
-    WHERE NOT n.others_recorded
+    JOIN tool_steps AS t USING (trajectory_id)
+    WHERE d.form <> 'literal' AND len(d.words) > 0
+      AND (NOT d.by_agent OR (t.mutability IS DISTINCT FROM 'read_only' AND t.status = 'ok'))
+      AND regexp_matches(left(lower(t.observation::VARCHAR), 20000), '\b(?:' || array_to_string(d.words, '|') || ')\b')
 ),
-facts AS (
-    SELECT
-        d.*,
-        coalesce(e.happened, FALSE) AS happened_earlier,
-        coalesce(len(list_filter(h.calls, lambda p: list_contains(list_append(d.candidates, d.tool_name), p.name) AND p.is_error IS DISTINCT FROM TRUE)) > 0, FALSE) AS in_history,
-        -- Said in the passive, it may repeat what a tool reported; said of oneself, another change may have brought it about.
-        d.form IN ('effect', 'verb') AND len(d.words) > 0 AND coalesce(regexp_matches(
-            CASE WHEN d.by_agent THEN o.texts_of_changes ELSE o.texts END,
-            '\b(?:' || array_to_string(d.words, '|') || ')\b'), FALSE) AS repeats_a_result,
-        l.claim IS NOT NULL AS looked,
-        CASE
-            WHEN d.model_call_count = 0 OR h.trajectory_id IS NULL THEN CASE WHEN d.user_input IS NULL THEN 'no model call and no user input were recorded' END
-            WHEN NOT h.captured THEN 'the input of the first model call was not captured'
-            WHEN coalesce(h.assistant_turns, 0) > 0 AND len(h.calls) = 0 AND coalesce(r.runs, 0) < h.user_turns - 1
-                THEN 'the run begins in the middle of a conversation whose tool calls were not recorded'
-            WHEN u.claim IS NOT NULL THEN 'the tool was requested, and neither executions nor results of any tool were recorded'
-        END AS hidden_history
+-- What a tool's name speaks of: its words behind the verb.
+nouns AS (
+    SELECT tool_name, list_transform(
+        regexp_extract_all(lower(regexp_replace(regexp_replace(tool_name, '^.*__', ''), '([a-z0-9])([A-Z])', '\1_\2', 'g')), '[a-z0-9]+')[2:],
+        lambda w: regexp_replace(regexp_replace(w, 'ies$', 'y'), '([^s])s$', '\1')) AS nouns
+    FROM (SELECT tool_name FROM doubted UNION SELECT tool_name FROM tool_steps)
+),
+-- A successful read after an unclear call, of what the call's name speaks of.
+looked AS (
+    SELECT DISTINCT d.claim
     FROM doubted AS d
-    LEFT JOIN earlier AS e ON e.claim = d.claim
-    LEFT JOIN earlier_runs AS r ON r.claim = d.claim
-    LEFT JOIN histories AS h ON h.trajectory_id = d.trajectory_id
-    LEFT JOIN observed AS o ON o.trajectory_id = d.trajectory_id
-    LEFT JOIN looked AS l ON l.claim = d.claim
-    LEFT JOIN unrecorded AS u ON u.claim = d.claim
+    JOIN tool_steps AS t ON t.trajectory_id = d.trajectory_id AND t.step_index > d.last_index AND t.status = 'ok' AND t.mutability = 'read_only'
+    JOIN nouns AS a ON a.tool_name = d.tool_name
+    JOIN nouns AS b ON b.tool_name = t.tool_name
+    WHERE d.unclear AND (list_has_any(a.nouns, b.nouns) OR coalesce(list_contains(($checks::MAP(VARCHAR, VARCHAR[]))[d.tool_name], t.tool_name), FALSE))
+),
+-- The tool that the text speaks of was asked for, and may have run unseen.
+unseen AS (
+    SELECT DISTINCT d.claim
+    FROM doubted AS d
+    JOIN never_executed AS n ON n.trajectory_id = d.trajectory_id AND list_contains(d.candidates, n.name)
+    WHERE n.blind IS NOT NULL
 ),
 claim_verdicts AS (
     SELECT
-        *,
-        CASE WHEN called = 0 THEN 'claimed_not_called' ELSE 'claimed_despite_failure' END AS kind,
+        d.*,
+        CASE WHEN d.called = 0 THEN 'claimed_not_called' ELSE 'claimed_despite_failure' END AS kind,
         CASE
-            WHEN source = 'thought' THEN 1
-            WHEN called > 0 THEN CASE WHEN unclear THEN 2 ELSE 3 END
-            WHEN form = 'literal' OR (form <> 'verb' AND mutability IN ('mutating', 'idempotent')) THEN 3
+            WHEN d.source = 'thought' THEN 1
+            WHEN d.called > 0 THEN CASE WHEN d.unclear THEN 2 ELSE 3 END
+            WHEN d.form = 'literal' OR (d.form <> 'verb' AND d.mutability IN ('mutating', 'idempotent')) THEN 3
             ELSE 2
-        END AS level
-    FROM facts
-    WHERE NOT happened_earlier AND NOT in_history AND NOT repeats_a_result
-      AND (called = 0 OR (success AND NOT (unclear AND looked)))
+        END AS level,
+        CASE
+            WHEN d.called > 0 THEN NULL
+            WHEN h.trajectory_id IS NULL AND d.user_input IS NULL THEN 'no model call and no user input were recorded'
+            WHEN NOT h.captured THEN 'the input of the first model call was not captured'
+            WHEN h.assistant_turns > 0 AND len(h.calls) = 0 AND coalesce(e.runs, 0) < h.user_turns - 1
+                THEN 'the run begins in the middle of a conversation whose tool calls were not recorded'
+            WHEN d.claim IN (FROM unseen) THEN 'the tool was requested, and what became of that was not recorded'
+        END AS blind
+    FROM doubted AS d
+    LEFT JOIN earlier_runs AS e USING (claim)
+    LEFT JOIN histories AS h USING (trajectory_id)
+    ANTI JOIN repeated USING (claim)
+    ANTI JOIN looked USING (claim)
+    WHERE (d.called = 0 OR d.success)
+      AND NOT coalesce(e.happened, FALSE)
+      AND len(list_filter(coalesce(h.calls, []), lambda p: list_contains(d.candidates, p.name))) = 0
 ),
 -- One finding per run and tool: a text that says it twice has made it up once.
 claim_findings AS (
     SELECT
         trajectory_id, tool_name, kind,
-        arg_max({'trace_id': trace_id, 'span_id': span_id, 'level': level, 'said': text, 'span_ids': span_ids, 'ending': ending, 'unclear': unclear},
+        arg_max({'trace_id': trace_id, 'span_id': span_id, 'level': level, 'said': text, 'related': related, 'ending': ending, 'unclear': unclear},
             (level, form = 'literal', -claim)) AS f
     FROM claim_verdicts
-    WHERE kind = 'claimed_despite_failure' OR hidden_history IS NULL
-    GROUP BY trajectory_id, tool_name, kind
+    WHERE blind IS NULL
+    GROUP BY ALL
 ),
 -- Results that the model wrote itself, compared by letters and digits: quoting and escapes make no difference.
-made_up AS (
-    SELECT c.trajectory_id, c.trace_id, c.span_id, c.position, c.text, left(regexp_replace(lower(c.text), '[^a-z0-9]+', '', 'g'), 200) AS letters
-    FROM claims AS c
-    WHERE c.form = 'result' AND c.source = 'answer'
-),
-real_results AS (
-    SELECT s.trajectory_id,
-        bool_or(s.kind = 'tool' AND s.observation IS NULL AND s.tool_ran IS DISTINCT FROM FALSE) AS some_unseen,
-        string_agg(left(regexp_replace(lower(coalesce(s.observation::VARCHAR, s.input_messages::VARCHAR, '')), '\\[nrtu"\\/]|[^a-z0-9]+', '', 'g'), 100000), ' ' ORDER BY s.step_index, s.span_id) AS letters
-    FROM steps AS s
-    SEMI JOIN made_up AS m ON m.trajectory_id = s.trajectory_id
-    WHERE s.kind IN ('tool', 'model')
-    GROUP BY s.trajectory_id
-),
 fabricated AS (
-    SELECT m.trajectory_id, m.trace_id, m.span_id, m.position, m.text, coalesce(r.some_unseen, FALSE) AS some_unseen
-    FROM made_up AS m
-    LEFT JOIN real_results AS r ON r.trajectory_id = m.trajectory_id
-    WHERE m.letters <> '' AND NOT contains(coalesce(r.letters, ''), m.letters)
+    SELECT
+        c.trajectory_id, c.trace_id, c.span_id, c.position, c.text,
+        coalesce(bool_or(s.kind = 'tool' AND s.observation IS NULL AND s.tool_ran IS DISTINCT FROM FALSE), FALSE) AS some_unseen
+    FROM claims AS c
+    LEFT JOIN steps AS s USING (trajectory_id)
+    WHERE c.form = 'result' AND c.source = 'answer'
+    GROUP BY ALL
+    HAVING NOT coalesce(bool_or(contains(
+        left(regexp_replace(lower(coalesce(s.observation, s.input_messages)::VARCHAR), '\\[nrtu"\\/]|[^a-z0-9]+', '', 'g'), 100000),
+        left(regexp_replace(lower(c.text), '[^a-z0-9]+', '', 'g'), 200))), FALSE)
 ),
 found AS (
     SELECT
         trajectory_id, trace_id, span_id, 'unknown_tool' AS kind, 'error' AS severity,
-        what || CASE WHEN meant IS NULL THEN '' ELSE '; it probably meant ' || meant END AS message,
+        what || coalesce('; it probably meant ' || CASE WHEN len(meant) > 1 THEN array_to_string(meant[:-2], ', ') || ' or ' ELSE '' END || meant[-1], '') AS message,
         related AS related_span_ids, name AS tool_name, NULL::VARCHAR AS said, meant, position
     FROM unknown_findings
     UNION ALL
@@ -414,7 +363,7 @@ found AS (
         'the model requested ' || left(name, 80) || ', and neither an execution nor a result nor a refusal of it was recorded' || CASE WHEN is_last THEN '; the run ended there' ELSE '; the run went on without it' END,
         [], name, NULL, NULL, position
     FROM never_executed
-    WHERE others_recorded AND (later_captured OR is_last)
+    WHERE blind IS NULL
     UNION ALL
     SELECT
         trajectory_id, f.trace_id, f.span_id, kind, ['note', 'warning', 'error'][f.level],
@@ -422,7 +371,7 @@ found AS (
             WHEN kind = 'claimed_not_called' THEN 'but ' || left(tool_name, 80) || ' was never called'
             WHEN f.unclear THEN 'but whether ' || left(tool_name, 80) || ' took effect was not known (' || f.ending || '), and nothing checked it'
             ELSE 'but no call of ' || left(tool_name, 80) || ' took effect (' || f.ending || ')' END,
-        coalesce(f.span_ids, []), tool_name, f.said, NULL, 0
+        f.related, tool_name, f.said, NULL, 0
     FROM claim_findings
     UNION ALL
     SELECT
@@ -435,37 +384,24 @@ found AS (
     SELECT
         e.trajectory_id, e.trace_id, e.span_id, 'invalid_arguments', 'warning',
         left(e.tool_name, 80) || ' was requested with arguments that break its schema: ' || e.message,
-        coalesce(a.span_ids, []), e.tool_name, NULL, NULL, e.position
+        a.related, e.tool_name, NULL, NULL, e.position
     FROM argument_errors AS e
-    LEFT JOIN answers AS a ON a.trajectory_id = e.trajectory_id AND a.span_id = e.span_id AND a.position = e.position
+    -- Requests only: calls that break a configured schema are found by tool_arguments.
+    JOIN answered AS a USING (trajectory_id, span_id, position)
     -- The first kind that applies to a call is its finding; an unknown tool has no schema to break.
-    ANTI JOIN never_executed AS n ON n.trajectory_id = e.trajectory_id AND n.span_id = e.span_id AND n.position = e.position
-    WHERE e.source = 'offered'
+    ANTI JOIN never_executed USING (trajectory_id, span_id, position)
 ),
-blind AS (
-    SELECT q.trajectory_id, 'unknown_tool' AS concerned, 'the tools offered to the model were not recorded' AS reason
-    FROM handled AS q
-    ANTI JOIN unknown_requests AS u ON u.trajectory_id = q.trajectory_id AND u.span_id = q.span_id AND u.position = q.position
-    WHERE q.offered IS NULL AND NOT q.is_framework
+unevaluable AS (
+    SELECT trajectory_id, 'unknown_tool' AS concerned, blind AS reason FROM calls WHERE offered IS NULL AND NOT is_framework AND NOT refused_as_unknown
     UNION
-    SELECT trajectory_id, 'unknown_tool', 'neither model calls nor a list of tools were recorded' FROM unrequested WHERE offered IS NULL AND NOT refused_as_unknown
+    SELECT trajectory_id, 'never_executed', blind FROM never_executed WHERE blind IS NOT NULL AND NOT is_last
     UNION
-    SELECT trajectory_id, 'never_executed', 'requests were recorded, executions and results were not' FROM never_executed
-    WHERE NOT is_last AND NOT others_recorded
+    SELECT trajectory_id, 'claimed_not_called', blind FROM claim_verdicts WHERE blind IS NOT NULL
     UNION
-    SELECT trajectory_id, 'never_executed', 'the input of later model calls was not captured' FROM never_executed
-    WHERE NOT is_last AND others_recorded AND NOT later_captured
-    UNION
-    SELECT trajectory_id, 'claimed_not_called', hidden_history FROM claim_verdicts
-    WHERE kind = 'claimed_not_called' AND hidden_history IS NOT NULL
-    UNION
-    SELECT t.trajectory_id, 'claimed_not_called', 'the text of the assistant was not captured'
-    FROM trajectories AS t
-    LEFT JOIN (
-        SELECT trajectory_id, arg_max({'output': output_messages IS NOT NULL}, (step_index, span_id)).output AS has_output
-        FROM steps WHERE kind = 'model' GROUP BY trajectory_id
-    ) AS m ON m.trajectory_id = t.trajectory_id
-    WHERE t.final_response IS NULL AND NOT coalesce(m.has_output, FALSE)
+    SELECT trajectory_id, 'claimed_not_called', 'the text of the assistant was not captured'
+    FROM trajectories
+    ANTI JOIN (SELECT trajectory_id FROM steps WHERE output_messages IS NOT NULL) USING (trajectory_id)
+    WHERE final_response IS NULL
     UNION
     SELECT trajectory_id, 'fabricated_result', 'the results of some tool calls were not captured' FROM fabricated WHERE some_unseen
 )
@@ -473,5 +409,5 @@ SELECT trajectory_id, trace_id, span_id, kind, severity, message, related_span_i
 FROM found
 UNION ALL
 SELECT trajectory_id, NULL, NULL, 'not_evaluable', 'note', reason, [], NULL, NULL, NULL, json_object('kind', concerned)
-FROM blind
+FROM unevaluable
 ORDER BY trajectory_id, kind, span_id, tool_name, message

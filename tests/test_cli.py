@@ -391,6 +391,8 @@ def test_only_chosen_evaluators_run(cli: Callable[..., Answer], imported: Callab
         (["evalute"], "See: agenttrace --help"),
         (["evaluate", "--fail-on", "all"], "'--fail-on': 'all' is not one of"),
         (["evaluate", "--since", "2026-02-01", "--until", "2026-01-01"], "is not before --until"),
+        (["evaluate", "--label", " "], "--label is empty"),
+        (["compare", "a.duckdb", "b.duckdb"], "'a.duckdb' and 'b.duckdb' are no files"),
     ],
 )
 def test_a_wrong_command_is_told_the_way_out(cli: Callable[..., Answer], arguments: list[str], advice: str):

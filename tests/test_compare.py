@@ -25,7 +25,9 @@ Json = dict[str, Any]
 LOST, WON, KEPT = Counts(1, 1, 0, 1), Counts(0, 1, 1, 1), Counts(1, 1, 1, 1)
 
 
-def a_side(passed: Iterable[bool], *, name: str = "base", trials: int = 1, **values: Iterable[float | None]) -> Side:
+def a_side(
+    passed: Iterable[bool | None], *, name: str = "base", trials: int = 1, **values: Iterable[float | None]
+) -> Side:
     """Runs of tasks in turn, so many trials of each, with further values in the same order."""
     found = list(passed)
     rows = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)] or [{}] * len(found)
@@ -118,6 +120,12 @@ def test_numbers_are_told_and_never_block() -> None:
     assert metric(compare(head, base), "cost_usd").decision.verdict == "better"
 
 
+def test_equal_costs_of_unequal_numbers_of_runs_are_no_change() -> None:
+    base, head = (a_side([True] * n, trials=n, cost_usd=[0.1] * n) for n in (2, 3))
+    found = compare(base, head)
+    assert (metric(found, "cost_usd").decision.verdict, found.tasks) == ("equal", [])
+
+
 def test_what_cannot_be_compared_is_no_pass() -> None:
     known, unknown = a_side([True] * 3), Side("head", [Run(f"task-{n:02}", 0, {}) for n in range(3)])
     assert compare(known, unknown).passed is None
@@ -126,6 +134,32 @@ def test_what_cannot_be_compared_is_no_pass() -> None:
     flagged = Side("base", [run._replace(values={"error_finding_rate": False}) for run in unknown.runs])
     assert compare(flagged, flagged).passed is True
     assert "NOT EVALUABLE" in RENDER["table"](compare(known, unknown))
+
+
+def test_verdicts_that_only_the_head_lacks_are_no_pass() -> None:
+    # Half of the head's runs crashed, and nobody checked them: of the 10 that are left all passed.
+    base, head = a_side([True] * 20), a_side([True] * 10 + [None] * 10, name="head")
+    found = compare(base, head)
+    assert metric(found).decision.verdict == "equal"
+    assert (found.passed, found.notes[-1]) == (
+        None,
+        "10 runs of the head have no verdict; if they failed, it is worse by more than chance: no pass.",
+    )
+    assert RENDER["table"](found).endswith("NOT EVALUABLE: base -> head: runs of the head lack verdicts")
+    assert compare(head, head).passed is True
+    # As many are lacking on both sides, of other tasks: no reason to think that the head failed.
+    assert compare(a_side([None] * 6 + [True] * 14), a_side([True] * 14 + [None] * 6)).passed is True
+    assert compare(head, base).passed is True
+    # 0.5^4 = 0.0625: so few failures might be chance.
+    assert compare(base, a_side([True] * 16 + [None] * 4)).passed is True
+
+
+def test_safety_that_only_the_base_shows_is_no_pass() -> None:
+    base = a_side([True] * 5, safety_violation_rate=[False] * 5)
+    head = a_side([True] * 5, safety_violation_rate=[None] * 5)
+    assert (compare(base, head).passed, compare(head, base).passed, compare(base, base).passed) == (None, True, True)
+    told = RENDER["table"](compare(base, head)).split("\n")[-1]
+    assert told == "NOT EVALUABLE: base -> base: safety_violation_rate cannot be compared"
 
 
 def a_fault(**changes: Any) -> SafetyFinding:
@@ -187,6 +221,11 @@ def test_swing_of_the_base() -> None:
         "lowest": pytest.approx(1 / 3),
         "highest": pytest.approx(2 / 3),
     }
+    # Trial 0 of each task was run once more, and passed: three and two more of six.
+    again = Side("base", [*base.runs, *(Run(f"task-{n:02}", 0, {"task_completion_rate": True}) for n in range(3))])
+    swing = compare(again, again).swing
+    assert swing is not None
+    assert (swing["lowest"], swing["highest"]) == pytest.approx((1 / 3, 5 / 6))
     single = a_side([True, False])
     assert compare(single, single).swing is None
 
@@ -200,44 +239,37 @@ def test_hostile_names_are_inert() -> None:
 
 
 def test_an_unchanged_agent_passes() -> None:
-    """A short run of benchmarks/false_alarms.py: of 400 comparisons at 5 in 100, over 32 would be beyond chance."""
+    """A short run of benchmarks/false_alarms.py: of 200 comparisons at 5 in 100, over 19 would be beyond chance."""
     benchmark = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "false_alarms.py"))
     for shape in (benchmark["Shape"](30, 1, 1, 0.9, False), benchmark["Shape"](20, 3, 3, 0.7, True)):
-        assert benchmark["measure"](shape, 0.0, 400) <= 32
+        assert benchmark["measure"](shape, 0.0, 200) <= 19
     assert benchmark["measure"](benchmark["Shape"](100, 3, 3, 0.8, True), 0.2, 30) >= 27
 
 
-@pytest.fixture
-def write_verdicts(tmp_path: Path) -> Callable[..., Path]:
-    """Makes a store that holds verdicts and no runs."""
-
-    def write(name: str, passed: Iterable[bool]) -> Path:
-        path = tmp_path / f"{name}.duckdb"
-        rows = [
-            OutcomeRow(f"task-{n:02}", 0, None, "checker", success, None, None, n) for n, success in enumerate(passed)
-        ]
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A base and a head that hold verdicts and no runs; the head lost 6 of 30 tasks."""
+    folder = tmp_path_factory.mktemp("verdicts")
+    paths = [folder / "base.duckdb", folder / "head.duckdb"]
+    for path, successes in zip(paths, (30, 24), strict=True):
+        rows = [OutcomeRow(f"task-{n:02}", 0, None, "checker", n < successes, None, None, n) for n in range(30)]
         Spool(spool_folder(path)).write("outcomes", rows)
         refresh(path)
-        return path
-
-    return write
+    return paths
 
 
-def test_verdicts_alone_can_be_compared(
-    write_verdicts: Callable[..., Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    base, head = write_verdicts("base", [True] * 30), write_verdicts("head", [True] * 24 + [False] * 6)
+def test_verdicts_alone_can_be_compared(stores: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    base, head = stores
     assert main(["compare", str(base), str(head)]) == 1
     printed = capsys.readouterr().out
     assert "task_completion_rate" in printed
     assert "task-29: passed 1/1 -> 0/1" in printed
     assert printed.rstrip().endswith("task_completion_rate is worse by more than chance")
     assert main(["compare", str(base), str(base)]) == 0
-    assert main(["compare", str(head), str(base), "--format", "json"]) == 0
 
 
-def test_json_names_all_parts(write_verdicts: Callable[..., Path], tmp_path: Path) -> None:
-    base, head = write_verdicts("base", [True] * 5), write_verdicts("head", [True] * 4 + [False])
+def test_json_names_all_parts(stores: list[Path], tmp_path: Path) -> None:
+    head, base = stores
     report = tmp_path / "compare.json"
     assert main(["compare", str(base), str(head), "--format", "json", "--output", str(report)]) == 0
     found = json.loads(report.read_text(encoding="utf-8"))
@@ -245,19 +277,17 @@ def test_json_names_all_parts(write_verdicts: Callable[..., Path], tmp_path: Pat
         *("passed", "base", "head", "paired", "metrics", "tasks", "safety", "only_in_base", "only_in_head"),
         *("notes", "power", "swing"),
     ]
-    assert found["base"] == {"name": str(base), "runs": 5, "tasks": 5}
+    assert found["base"] == {"name": str(base), "runs": 30, "tasks": 30}
     (success,) = found["metrics"]
     assert (success["p_value"], success["verdict"], success["chance"]) == (
-        0.5,
-        "too_few",
-        "such a drop by luck alone: 50 in 100",
+        0.5**6,
+        "better",
+        "such a rise by luck alone: 1.6 in 100",
     )
 
 
-def test_nothing_to_compare(
-    write_verdicts: Callable[..., Path], store: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    base = write_verdicts("base", [True])
+def test_nothing_to_compare(stores: list[Path], store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = stores[0]
     Spool(spool_folder(store)).write("outcomes", [OutcomeRow(None, None, "gone", "checker", True, None, None, 0)])
     refresh(store)
     assert main(["compare", str(base), "nightly", "--db", str(base)]) == 2
@@ -279,7 +309,7 @@ def labelled(store: Path, make_span: Callable[..., SpanRow]) -> Path:
         refresh(store)
         with duckdb.connect(str(store)) as con:
             con.execute("UPDATE trajectories SET complete = TRUE")
-        assert main(["evaluate", "--label", label, "--db", str(store), "--fail-on", "never"]) in (0, 2)
+        assert main(["evaluate", "--label", label, "--db", str(store), "--only", "budget_overruns"]) in (0, 2)
     return store
 
 
@@ -295,6 +325,8 @@ def test_labels(labelled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "'monday' covers no run" in capsys.readouterr().err
     assert main(["compare", "monday", "tuseday", "--db", str(labelled)]) == 2
     assert "did you mean 'tuesday'?" in capsys.readouterr().err
+    assert main(["compare", "monday", "x", "--db", str(labelled)]) == 2
+    assert "known: 'monday', 'tuesday'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

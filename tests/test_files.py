@@ -215,6 +215,7 @@ def test_torn_document_costs_itself_alone(torn: bytes, store: Path, file: Callab
         (b'\xff\xfe{\0"\0', "is UTF-16 text; save it as UTF-8"),
         (gzip.compress(gzip.compress(b"{}", mtime=0), mtime=0), "is gzip inside gzip"),
         (b"hello\nsecret\n", "is text that is neither JSON nor outcomes (task_id, trial, passed or reward, source)"),
+        (b"task_id,passed\rt1,true\r", "is text that is neither JSON nor outcomes (task_id, trial, passed or reward"),
         (b"task_id,comment\n", "is text that is neither JSON nor outcomes (task_id, trial, passed or reward, source)"),
         (b"\n\x07\x00garbage", "not an OTLP protobuf request: "),
     ],
@@ -413,6 +414,18 @@ def test_cell_that_csv_cannot_hold_is_reported(tmp_path: Path, store: Path, file
     result = import_files([file(content)], store)
     assert skipped(result, tmp_path) == ["input:2: not CSV: field larger than field limit (131072)"]
     assert result.outcomes == 1
+
+
+def test_quote_that_does_not_end_is_reported(tmp_path: Path, store: Path, file: Callable[[bytes], Path]) -> None:
+    result = import_files([file(b'task_id,passed\nt1,true\n"t2,true\nt3,true\n')], store)
+    assert skipped(result, tmp_path) == ["input:4: not CSV: unexpected end of data"]
+    assert result.outcomes == 1
+
+
+def test_outcomes_may_quote_control_characters(store: Path, file: Callable[[bytes], Path]) -> None:
+    result = import_files([file(b"task_id,passed,detail\nt1,true,\x1b[31mred\n")], store)
+    assert (result.outcomes, result.skipped) == (1, [])
+    assert rows(store, "SELECT detail FROM outcomes") == [("\x1b[31mred",)]
 
 
 def test_task_and_trial_are_those_of_outcomes_that_name_none(store: Path, file: Callable[[bytes], Path]) -> None:

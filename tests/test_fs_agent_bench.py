@@ -10,7 +10,7 @@ import pytest
 
 from agenttrace.config import Settings, ToolSettings
 from agenttrace.evaluators.compare import compare
-from agenttrace.evaluators.comparison import Side
+from agenttrace.evaluators.comparison import Run, Side
 from agenttrace.evaluators.reports.comparison import to_json
 from agenttrace.evaluators.run import evaluate
 from agenttrace.evaluators.sides import of_store
@@ -47,14 +47,29 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def summaries(tmp_path_factory: pytest.TempPathFactory) -> list[Side]:
-    """Each published summary as a side of a comparison, in their order."""
-    folder = tmp_path_factory.mktemp("history")
-    sides: list[Side] = []
-    for number, published in enumerate(bench.HISTORY):
-        path = folder / f"{number}.duckdb"
-        bench.load_summary(path, bench.summary(published))
-        sides.append(of_store(path, Settings()))
-    return sides
+    """Each published summary as a side of a comparison, in their order; the last one read from a store."""
+    path = tmp_path_factory.mktemp("history") / "last.duckdb"
+    bench.load_summary(path, bench.summary(bench.HISTORY[-1]))
+    return [*(_side(published) for published in bench.HISTORY[:-1]), of_store(path, Settings())]
+
+
+def _side(published: Path) -> Side:
+    columns = {"task_completion_rate": "success", "cost_usd": "totalCostUsd", "latency_ms": "durationMs"}
+    return Side(
+        published.stem,
+        [
+            Run(bench.task(row), row["runIndex"], {metric: row[column] for metric, column in columns.items()})
+            for row in bench.summary(published)
+        ],
+    )
+
+
+def test_the_store_has_the_published_runs(summaries: list[Side]) -> None:
+    published = _side(bench.HISTORY[-1]).runs
+    stored = {(run.task_id, run.trial): run.values for run in summaries[-1].runs}
+    assert len(stored) == len(summaries[-1].runs) == len(published)
+    for run in published:
+        assert {metric: stored[run.task_id, run.trial][metric] for metric in run.values} == pytest.approx(run.values)
 
 
 def test_the_five_real_duplicates_and_no_other(recorded: Path) -> None:
@@ -140,7 +155,9 @@ def test_compare_leaves_carried_over_rows_alone(summaries: list[Side]) -> None:
     for step in (2, 3, 4):
         found = _compare(summaries[step], summaries[step + 1])
         assert found["tasks"] == []
-        assert {metric["difference"] for metric in found["metrics"]} == {0}
+        # Only the last was read from a store, and has rates of findings: these have no difference.
+        assert {metric["difference"] for metric in found["metrics"]} <= {0, None}
+        assert found["metrics"][0]["difference"] == 0
         assert {metric["p_value"] for metric in found["metrics"]} <= {1, None}
         assert len({task.split("/")[0] for task in found["only_in_head"]}) == 1
 

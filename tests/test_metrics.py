@@ -1,14 +1,15 @@
 """Rates and outcomes, and the thresholds over them."""
 
+import math
+
 import pytest
 
 from agenttrace.config import Threshold
 from agenttrace.errors import ConfigError
-from agenttrace.evaluators import gate
-from agenttrace.evaluators.intervals import ratio_interval
+from agenttrace.evaluators import answers, catalog, gate
 from agenttrace.evaluators.metrics import Cluster, Verdict, is_violation, of_outcomes, rate, unsafe_to_say
 from agenttrace.evaluators.results import Finding, Measurement, Unjudged
-from agenttrace.evaluators.statistics import Z_95, wilson
+from agenttrace.evaluators.statistics import Z_95, ratio_interval, wilson
 from agenttrace.evaluators.tallies import Tally, measure, shortfalls, without
 
 
@@ -194,6 +195,7 @@ LATENCY = [
     Measurement("latency_ms", {"quantile": "p95", "agent": "shop"}, 5000.0, "ms", 4, 0, None, None),
     Measurement("pass_hat_k", {"k": 3}, 0.5, "ratio", 4, 2, 0.1, 0.9),
     Measurement("tool_hallucination_rate", {}, None, "ratio", 0, 7, None, None),
+    Measurement("f1_score", {}, 0.95, "ratio", 9, 0, None, None),
 ]
 
 
@@ -211,6 +213,7 @@ LATENCY = [
             "0.5 is below 0.6 (n 4, 2 not evaluable, 95 % interval 0.1 to 0.9)",
         ),
         ("tool_hallucination_rate", Threshold(max=0), None, "no value: 7 not evaluable"),
+        ("f1_score", Threshold(min=0.9), True, None),
         ("latency_ms.p99", Threshold(max=1), None, "not measured in this evaluation"),
         ("latency_ms", Threshold(max=1), None, "not measured in this evaluation"),
         ("latency_m.p95", Threshold(max=1), None, "not measured in this evaluation; did you mean latency_ms?"),
@@ -229,6 +232,15 @@ def test_a_threshold_that_fails_names_the_first_offenders() -> None:
     assert first.startswith("0.5 is below 0.6")
     assert named == ["task a (0/3)", f"task {'b' * 192}...", "task c (0/3)", "and 2 more"]
     assert ";" not in found["latency_ms.p95"]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_number_that_is_not_finite_is_no_value(value: float) -> None:
+    row = {"metric": "share", "dimensions": None, "value": value, "unit": "ratio", "n": 0, "n_not_evaluable": 3}
+    measured = answers.measurement(catalog.load()["cost_percentiles"], row | {"low": 0.1, "high": value})
+    assert measured == Measurement("share", {}, None, "ratio", 0, 3, 0.1, None)
+    (verdict,) = gate.verdicts({"share": Threshold(max=0.5)}, [measured])
+    assert verdict["passed"] is None
 
 
 @pytest.mark.parametrize("key", ["p95 of latency", "latency_ms.p95{shop}", ""])

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shlex
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -119,7 +120,7 @@ def test_a_run_becomes_a_case(traced: Path, cli: Callable[..., tuple[int, str, s
         "and expected_outcome to what the answer must say.",
         "not judged yet: after agenttrace evaluate, a promoted case leaves out the calls that were found faulty.",
         f"runs that replay it must carry its id: agenttrace.run(..., task_id='refunds-{run[:8]}'), "
-        f"or agenttrace import --task-id 'refunds-{run[:8]}'",
+        f"or agenttrace import --task-id refunds-{run[:8]}",
     ]
 
 
@@ -181,6 +182,19 @@ def test_a_finding_that_the_case_does_not_heed_is_named(traced: Path, cli: Calla
     _, out, err = cli("promote", trajectory_id)
     assert json.loads(out)["acceptable_tool_sequences"] == [[]]
     assert "found in this run, and not in the case: tool_hallucination/claimed_not_called\n" in err
+
+
+def test_what_is_told_is_short_and_no_shell_expands_it(traced: Path, cli: Callable[..., tuple[int, str, str]]) -> None:
+    with agenttrace.run("$(reboot)'", user_input="Refund order 7"), agenttrace.tool_call("get_order", {"order": 7}):
+        pass
+    (run,) = run_ids(traced)
+    _, out, err = cli("promote", run)
+    assert shlex.split(err.split("agenttrace import --task-id ")[1].split("\n")[0]) == [json.loads(out)["case_id"]]
+    case = promoted(traced, run)
+    many = case._replace(left_out=["x" * 500] * 10, open_findings=["leaks/secret"] * 1_011)
+    lines = list(promote.hints(many, {"case_id": "a"}, None))
+    assert lines[1] == "left out of the sequence as faulty: " + ", ".join(["x" * 119 + "…"] * 10)
+    assert lines[2].endswith("leaks/secret, and 1,001 more")
 
 
 def promoted(store: Path, trajectory_id: str) -> promote.Promotion:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-# A block after a line like "`shop.py`:" is that file; another one runs as it stands.
-BLOCK = re.compile(r"(?:^`(\w+\.py)`:\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# A block after a line like "`shop.py`:" or "`cases.jsonl`:" is that file; another one runs as it stands.
+BLOCK = re.compile(r"(?:^`(\w+\.(?:py|jsonl))`:\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 # What differs from run to run, and so stands in README for all runs.
 VARYING = (

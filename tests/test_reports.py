@@ -101,6 +101,11 @@ HOSTILE = Evaluation(
         Measurement("rate", {"agent": EVIL}, 1, "ratio", 1, 0, None, None),
     ],
     not_evaluable=[NotEvaluable("tool_hallucination", EVIL, None, EVIL)],
+    cases=[
+        {"case_id": EVIL, "passed": None, "reason": EVIL},
+        {"case_id": EVIL * 2, "passed": False, "findings": ["f1"], "failed_runs": 1, "runs": 1},
+        {"case_id": EVIL * 3, "passed": True},
+    ],
     gate=[
         {
             "threshold": EVIL,
@@ -184,6 +189,45 @@ def test_of_pass_at_k_a_few_are_shown(trials: int, shown: list[int]):
     evaluation = replace(EVALUATION, measurements=measured)
     assert [row.dimensions["k"] for row in summary.numbers(evaluation)] == shown
     assert len(stdlib_json.loads(json.render(evaluation))["measurements"]) == trials
+
+
+def a_case(case_id: str, passed: bool | None, *, failed: int = 0, findings: tuple[str, ...] = ()) -> dict[str, Any]:
+    counts = {"runs": 3, "passed_runs": 3 - failed, "failed_runs": failed, "not_evaluable_runs": 0}
+    reason = "no run with that task_id" if passed is None else None
+    return {"case_id": case_id, **counts, "passed": passed, "reason": reason, "checks": {}, "findings": [*findings]}
+
+
+CASES = replace(
+    EVALUATION,
+    cases=[a_case("idle", None), a_case("good", True), a_case("bad", False, failed=1, findings=("f1", "f1"))],
+)
+
+
+def test_cases_that_did_not_pass_are_named_with_the_reason(fill_store: Fill):
+    failed = "1 of 3 runs: duplicate_mutations/confirmed"
+    assert summary.open_cases(CASES) == [
+        summary.OpenCase("bad", "failed", failed),
+        summary.OpenCase("idle", "not evaluable", "no run with that task_id"),
+    ]
+    assert summary.verdict_line(CASES).endswith(", 1 of 3 cases passed, 1 threshold missed")
+    assert f"  failed         bad: {failed}\n  not evaluable  idle: no run with" in table.render(CASES)
+    assert f"- failed: `bad`: `{failed}`\n- not evaluable: `idle`: `no run with" in markdown.render(CASES)
+    shown = page(CASES, fill_store(**runs_and_steps()))
+    assert "1 of 3 cases passed." in shown
+    assert f"<td>{failed}</td>" in shown
+    assert "<td>good</td>" not in shown
+    for render in (table.render, markdown.render):
+        assert "cases that" not in render(EVALUATION).lower()
+
+
+def test_junit_has_a_test_for_each_case():
+    suites = {suite.attrib["name"]: suite for suite in ET.fromstring(junit.render(CASES))}
+    assert {case.attrib["name"]: [part.tag for part in case] for case in suites["cases"]} == {
+        "bad": ["failure"],
+        "idle": ["skipped"],
+        "good": [],
+    }
+    assert "cases" not in junit.render(EVALUATION)
 
 
 UNRULED = replace(
@@ -321,6 +365,16 @@ def test_long_lists_are_cut_and_say_so(report: Any, limit: int):
     text = report.render(replace(EVALUATION, findings=[finding(i, message="m" * 5000) for i in range(limit + 7)]))
     assert "7 more findings" in text
     assert len(text) < 300_000
+
+
+def test_a_name_without_end_is_cut(fill_store: Fill):
+    name = "x" * 100_000
+    rate = Measurement("rate", {"agent": name}, 1, "ratio", 1, 0, 0, 1)
+    measured = [*quantiles("cost_usd", "usd", [1, 2, 3], agent=name), rate]
+    evaluation = replace(EVALUATION, measurements=measured, cases=[a_case(name, None)])
+    assert max(map(len, table.render(evaluation).split("\n"))) < 700
+    for text in (markdown.render(evaluation), page(evaluation, fill_store(**runs_and_steps()))):
+        assert "x" * 201 not in text
 
 
 def test_markdown_fits_a_comment():

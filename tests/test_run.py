@@ -482,8 +482,19 @@ def test_trials_that_could_not_run_count_as_failures_and_left_out(store: Path, f
     def outcome(run: int, **values: Any) -> dict[str, Any]:
         return {"trajectory_id": f"r{run}", "source": "checker", "recorded_at": HOURS[5]} | values
 
+    def an_agent(run: int, index: int, status: str, seconds: float) -> dict[str, Any]:
+        place = {"start_time": HOURS[run], "duration_ms": 1000 * seconds}
+        return a_model_call(run, index, kind="agent", step_index=None, status=status, **place)
+
     broken_off = {"root_ended": False}
     fill(
+        # Of run 8 the agent itself raised, of run 9 one that it called.
+        steps=[
+            an_agent(8, 0, "error", 9),
+            an_agent(8, 1, "ok", 3),
+            an_agent(9, 0, "ok", 9),
+            an_agent(9, 1, "error", 3),
+        ],
         trajectories=[
             a_run(1, task_id="t"),
             a_run(2, task_id="t"),
@@ -493,6 +504,8 @@ def test_trials_that_could_not_run_count_as_failures_and_left_out(store: Path, f
             a_run(6, task_id="t"),
             # Still on its way.
             a_run(7, task_id="t", complete=False, **broken_off),
+            a_run(8, task_id="t"),
+            a_run(9, task_id="t"),
         ],
         outcomes=[
             outcome(1, passed=True),
@@ -508,11 +521,11 @@ def test_trials_that_could_not_run_count_as_failures_and_left_out(store: Path, f
         (m.metric, m.dimensions.get("k"), m.dimensions.get("could_not_run")): (m.value, m.n, m.n_not_evaluable)
         for m in evaluation.measurements
     }
-    # Runs 1 and 6 passed; 2 was recorded without a verdict, 3 broke off; 4 has a score only, nobody checks 5.
-    assert found["task_completion_rate", None, None] == (0.5, 4, 3)
-    assert found["task_completion_rate", None, "left_out"] == (1, 2, 5)
+    # Runs 1 and 6 passed; 2 was recorded without a verdict, 3 broke off, 8 raised; 4 has a score only, nobody checks 5.
+    assert found["task_completion_rate", None, None] == (0.4, 5, 4)
+    assert found["task_completion_rate", None, "left_out"] == (1, 2, 7)
     # Of the task whose one trial is not in the store nothing passed.
-    assert found["pass_hat_k", 1, None] == (0.25, 2, 0)
+    assert found["pass_hat_k", 1, None] == (0.2, 2, 0)
     assert found["pass_hat_k", 1, "left_out"] == (1, 1, 0)
 
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agenttrace.evaluators.statistics import (
-    at_most,
     clustered_wilson,
+    lower_tails,
     mean_interval,
     noticeable,
     pass_at_k,
@@ -96,24 +96,32 @@ def test_all_pass_is_rarer_than_one_passes(case: tuple[int, int, int]) -> None:
 
 
 def test_mean_interval() -> None:
-    # Mean 0.5, sample deviation sqrt(1/3), half 1.95996 * 0.57735/2 = 0.56580: cut at 0 and 1.
-    assert mean_interval([0, 1, 0, 1]) == (0.0, 1.0)
-    low, high = mean_interval([0.4, 0.5, 0.6]) or (0.0, 0.0)
-    assert math.isclose(high - low, 2 * 1.959963984540054 * 0.1 / math.sqrt(3))
+    # Mean 0.5, variance 1/3: effective n is 4 * 0.25 / (1/3) = 3. Means and variances of whole trials are those of
+    # `clustered_wilson`.
+    assert mean_interval([0, 1, 0, 1]) == pytest.approx(wilson(1.5, 3))
+    assert mean_interval([1.0] * 5 + [0.0] * 5) == pytest.approx(clustered_wilson([(4, 4)] * 5 + [(0, 4)] * 5))
     assert mean_interval([0.5]) is None
 
 
-def test_chance_of_few_successes() -> None:
-    # Of 30 runs at 0.9, at most 26, 25, 24, 23 succeed; all of six with 0.9^6.
-    assert [at_most(count, 30, 0.9) for count in (26, 25, 24, 23)] == pytest.approx(
-        [0.3526, 0.1755, 0.0732, 0.0258], abs=5e-5
-    )
-    assert 1 - at_most(5, 6, 0.9) == pytest.approx(0.531441)
-    assert (at_most(-1, 5, 0.5), at_most(5, 5, 0.5), at_most(4, 5, 1.0), at_most(0, 5, 0.0)) == (0, 1, 0, 1)
-    # Neither over- nor underflow; half of 20,000 or fewer is a bit more than one half.
-    assert at_most(10_000, 20_000, 0.5) == pytest.approx(0.5028, abs=5e-5)
-    with pytest.raises(ValueError, match=r"ratio is 1\.5; expected 0 to 1"):
-        at_most(1, 2, 1.5)
+def test_equal_tasks_are_not_certain() -> None:
+    # Five tasks that all passed all trials say no more than five observations.
+    assert mean_interval([1.0] * 5) == pytest.approx(wilson(5, 5))
+    assert mean_interval([0.0] * 5) == pytest.approx(wilson(0, 5))
+    assert mean_interval([0.1] * 10) == pytest.approx(wilson(1, 10))
+
+
+def at_most(count: int, n: int, ratio: float) -> float:
+    """The chance that at most `count` of n succeed, summed term by term."""
+    return math.fsum(math.comb(n, k) * ratio**k * (1 - ratio) ** (n - k) for k in range(count + 1))
+
+
+def test_lower_tails_give_the_worked_numbers() -> None:
+    tails = lower_tails(30, 0.9)
+    assert [round(tails[count], 3) for count in (26, 25, 24, 23)] == [0.353, 0.175, 0.073, 0.026]
+    # Six steps that each succeed nine times of ten all succeed about every second time.
+    assert 1 - lower_tails(6, 0.9)[5] == pytest.approx(0.531441)
+    with pytest.raises(ValueError, match=r"ratio is -1; expected 0 to 1"):
+        lower_tails(2, -1)
 
 
 def test_noticeable() -> None:
@@ -123,6 +131,10 @@ def test_noticeable() -> None:
     assert (noticeable(4, 0.5), noticeable(5, 0.5)) == (None, 0)
     assert noticeable(30, 1.0) == 29
     assert noticeable(0, 0.9) is None
+    # Neither over- nor underflow: at most 9,883 of 20,000 come with chance 0.0497, 9,884 with 0.0512 (scipy).
+    assert noticeable(20_000, 0.5) == 9_883
+    with pytest.raises(ValueError, match=r"ratio is 1\.5; expected 0 to 1"):
+        noticeable(2, 1.5)
 
 
 @given(st.integers(1, 200), st.floats(0.05, 1.0))

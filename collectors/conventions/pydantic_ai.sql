@@ -35,7 +35,8 @@ SELECT
     -- Version 1 keeps the messages as the events of OTel 1.28, in one attribute.
     messages(to_json(list_filter(events, lambda e: e ->> '$."event.name"' <> 'gen_ai.choice'))) AS input_messages,
     messages(to_json(list_filter(events, lambda e: e ->> '$."event.name"' = 'gen_ai.choice'))) AS output_messages,
-    tool_definitions(to_json(list_concat(
-        from_json(parameters -> '$.function_tools', '["JSON"]'), from_json(parameters -> '$.output_tools', '["JSON"]')))) AS offered_tools,
+    -- Two absent lists make an empty one, which would say that no tools were offered.
+    CASE WHEN parameters IS NOT NULL THEN tool_definitions(to_json(list_concat(
+        from_json(parameters -> '$.function_tools', '["JSON"]'), from_json(parameters -> '$.output_tools', '["JSON"]')))) END AS offered_tools,
     a.final_result AS final_response
 FROM kinds

@@ -1,7 +1,15 @@
 -- One verdict per trial: a checker's goes before a person's, a person's before a judge's. Verdicts on trials that are not
 -- in the store count for pass@k, if the whole store is judged. A trial could not run where it was recorded with neither
--- verdict nor score, or where its run broke off and has none while other trials of its task have one.
-WITH ranked AS (
+-- verdict nor score, or where its run broke off, or its agent raised, and has none while other trials of its task have one.
+WITH failed_agents AS (
+    SELECT trajectory_id
+    FROM steps
+    WHERE kind = 'agent'
+    GROUP BY trajectory_id
+    -- The outermost agent starts first and lasts longest.
+    HAVING arg_min(status, (start_time, -duration_ms)) <> 'ok'
+),
+ranked AS (
     SELECT trajectory_id, task_id, count(score) AS scores,
         arg_min(passed, (CASE source WHEN 'checker' THEN 1 WHEN 'human' THEN 2 ELSE 3 END, source)) AS passed
     FROM outcomes
@@ -10,7 +18,7 @@ WITH ranked AS (
 trials AS (
     SELECT t.trajectory_id, t.task_id, r.passed, t.cost_usd, t.unpriced_model_calls, t.trial,
         CASE WHEN r.trajectory_id IS NOT NULL THEN r.passed IS NULL AND r.scores = 0
-            ELSE t.complete AND NOT t.root_ended AND t.task_id IN (SELECT task_id FROM ranked WHERE passed IS NOT NULL) END AS could_not_run
+            ELSE t.complete AND (NOT t.root_ended OR t.trajectory_id IN (FROM failed_agents)) AND t.task_id IN (SELECT task_id FROM ranked WHERE passed IS NOT NULL) END AS could_not_run
     FROM trajectories AS t
     LEFT JOIN ranked AS r USING (trajectory_id)
     UNION ALL

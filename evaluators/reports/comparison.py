@@ -198,10 +198,18 @@ def _swing_text(swing: Mapping[str, Any]) -> str:
     )
 
 
+def _lacking(comparison: Comparison) -> str:
+    blocking = [metric for metric in comparison.metrics if metric.blocking]
+    lost = [metric.name for metric in blocking if metric.decision.verdict == "not_evaluable"]
+    if len(lost) == len(blocking):
+        return "no verdicts and no judged runs on both sides"
+    return f"{', '.join(lost)} cannot be compared" if lost else "runs of the head lack verdicts"
+
+
 def _verdict_line(comparison: Comparison) -> str:
     sides = f"{terminal.cut(comparison.base.name, _NAME_WIDTH)} -> {terminal.cut(comparison.head.name, _NAME_WIDTH)}"
     if comparison.passed is None:
-        return f"NOT EVALUABLE: {sides}: no verdicts and no judged runs on both sides"
+        return f"NOT EVALUABLE: {sides}: {_lacking(comparison)}"
     if comparison.passed:
         return f"PASSED: {sides}: no new fault of safety, and nothing worse by more than chance"
     reasons = [f"{metric.name} is worse by more than chance" for metric in comparison.metrics if metric.blocks]

@@ -22,6 +22,7 @@ _DRAWN = (
     ("latency_ms", "Duration of a run", "ms"),
     ("total_tokens", "Tokens of a run", "tokens"),
 )
+_MAX_CASES = 100
 _MAX_GROUPS = 60
 _MAX_REASONS = 60
 
@@ -58,6 +59,8 @@ def render(evaluation: Evaluation, connection: "DuckDBPyConnection") -> str:
             tiles=_tiles(evaluation, connection),
             rules=_rules(evaluation, story),
             story=story,
+            cases=summary.open_cases(evaluation)[:_MAX_CASES],
+            more_cases=len(summary.open_cases(evaluation)[_MAX_CASES:]),
             charts=[(chart.title, charts.svg(chart)) for chart in _charts(evaluation, connection)],
             distributions=summary.distributions(evaluation)[:_MAX_GROUPS],
             more_distributions=len(summary.distributions(evaluation)[_MAX_GROUPS:]),

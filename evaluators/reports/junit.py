@@ -12,9 +12,9 @@ _MESSAGE_WIDTH = 2_000
 
 
 def render(evaluation: Evaluation) -> str:
-    """Returns one test case per finding, one that passes per evaluator without, and one per threshold.
+    """Returns a test per finding, benchmark case and threshold, and one that passes per evaluator without findings.
 
-    An error is a failure. Warnings and notes are skipped cases, and so is what could not be judged: they are seen, and
+    An error is a failure. Warnings and notes are skipped tests, and so is what could not be judged: they are seen, and
     turn nothing red.
     """
     suites = [_suite(name, cases) for name, cases in _suites(evaluation).items()]
@@ -40,11 +40,23 @@ def _suites(evaluation: Evaluation) -> dict[str, list[str]]:
             suites.setdefault(row.evaluator, []).append(
                 _case(row.evaluator, NO_RULE, f"<skipped message={_attribute(row.reason)}/>")
             )
+    if evaluation.cases:
+        suites["cases"] = _cases(evaluation)
     for gate in evaluation.gate:
         tag = "failure" if gate["passed"] is False and gate["gate"] == "hard" else "skipped"
         body = "" if gate["passed"] else f"<{tag} message={_attribute(summary.gate_text(gate))}/>"
         suites.setdefault("thresholds", []).append(_case("thresholds", gate["threshold"], body))
     return {name: cases or [_case(name, "no findings", "")] for name, cases in suites.items()}
+
+
+def _cases(evaluation: Evaluation) -> list[str]:
+    passed = [case["case_id"] for case in evaluation.cases if case["passed"]]
+    tags = {"failed": "failure", "not evaluable": "skipped"}
+    cases = [
+        _case("cases", case.case_id, f"<{tags[case.verdict]} message={_attribute(f'{case.verdict}: {case.why}')}/>")
+        for case in summary.open_cases(evaluation)
+    ]
+    return cases + [_case("cases", case_id, "") for case_id in passed]
 
 
 def _suite(name: str, cases: list[str]) -> str:

@@ -10,14 +10,16 @@ from agenttrace.evaluators.results import Evaluation
 # A comment on GitHub holds 65,536 characters.
 MAX_FINDINGS = 50
 _MESSAGE_WIDTH = 500
+_CASE_WIDTH = 80
 _MAX_ROWS = 40
 
 
 def render(evaluation: Evaluation) -> str:
-    """Returns verdict, findings, thresholds, measurements and what could not be judged."""
+    """Returns verdict, findings, cases that did not pass, thresholds, measurements and what could not be judged."""
     blocks = [
         f"## agenttrace: {summary.verdict_line(evaluation)}",
         *_findings(evaluation),
+        *_cases(evaluation),
         *_gate(evaluation),
         *_measurements(evaluation),
         *_unjudged(evaluation),
@@ -46,6 +48,18 @@ def _findings(evaluation: Evaluation) -> Iterator[str]:
             )
     if (more := len(evaluation.findings) - len(shown)) > 0:
         yield f"... and {more:,} more findings."
+
+
+def _cases(evaluation: Evaluation) -> Iterator[str]:
+    cases = summary.open_cases(evaluation)
+    if cases:
+        yield "### Cases that did not pass"
+        yield "\n".join(
+            f"- {case.verdict}: {code(case.case_id, _CASE_WIDTH)}: {code(case.why, _CASE_WIDTH * 2)}"
+            for case in cases[:_MAX_ROWS]
+        )
+    if (more := len(cases) - _MAX_ROWS) > 0:
+        yield f"... and {more:,} more cases."
 
 
 def _gate(evaluation: Evaluation) -> Iterator[str]:

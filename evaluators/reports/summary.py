@@ -34,6 +34,14 @@ class Unjudged(NamedTuple):
     runs: int
 
 
+class OpenCase(NamedTuple):
+    """A benchmark case that did not pass; `verdict` is "failed" or "not evaluable"."""
+
+    case_id: str
+    verdict: str
+    why: str
+
+
 def verdict(evaluation: Evaluation) -> str:
     """Returns PASSED, FAILED or NOT EVALUABLE; the last one never reads as a pass."""
     return {True: "PASSED", False: "FAILED", None: "NOT EVALUABLE"}[evaluation.passed]
@@ -48,6 +56,8 @@ def verdict_line(evaluation: Evaluation) -> str:
     )
     if lacking := sum(row.kind != NO_RULE for row in evaluation.not_evaluable):
         text += f", {_count(lacking, 'verdict')} not possible"
+    if evaluation.cases:
+        text += f", {case_count(evaluation)}"
     if failed := [gate for gate in evaluation.gate if gate["passed"] is False]:
         text += f", {_count(len(failed), 'threshold')} missed"
     return text
@@ -57,6 +67,33 @@ def severities(evaluation: Evaluation) -> dict[str, int]:
     """Returns the number of findings of each severity, worst first."""
     counted = Counter(finding.severity for finding in evaluation.findings)
     return {severity: counted[severity] for severity in SEVERITIES}
+
+
+def case_count(evaluation: Evaluation) -> str:
+    """Returns how many of the benchmark cases passed."""
+    passed = sum(case["passed"] is True for case in evaluation.cases)
+    return f"{passed:,} of {_count(len(evaluation.cases), 'case')} passed"
+
+
+def open_cases(evaluation: Evaluation) -> list[OpenCase]:
+    """Returns the benchmark cases that did not pass: failed ones first, then those that nobody could judge."""
+    rules = {finding.finding_id: rule(finding) for finding in evaluation.findings}
+    failed = [
+        OpenCase(case["case_id"], "failed", _failures(case, rules))
+        for case in evaluation.cases
+        if case["passed"] is False
+    ]
+    unknown = [
+        OpenCase(case["case_id"], "not evaluable", case["reason"])
+        for case in evaluation.cases
+        if case["passed"] is None
+    ]
+    return failed + unknown
+
+
+def _failures(case: dict[str, Any], rules: dict[str, str]) -> str:
+    broken = sorted({rules[finding_id] for finding_id in case["findings"]})
+    return f"{case['failed_runs']:,} of {_count(case['runs'], 'run')}: {', '.join(broken)}"
 
 
 def distributions(evaluation: Evaluation) -> list[Distribution]:

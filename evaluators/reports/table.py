@@ -8,13 +8,16 @@ from agenttrace.evaluators.results import Evaluation, Finding
 
 # More are not read on a screen; the cut is said, and --format json and --report have the rest.
 MAX_FINDINGS = 100
+_MAX_CASES = 30
 _MAX_REASONS = 30
 _MESSAGE_WIDTH = 600
+_NAME_WIDTH = 80
 
 
 def render(evaluation: Evaluation) -> str:
-    """Returns findings, thresholds, measurements, what could not be judged, and the verdict."""
-    sections = (_findings(evaluation), _gate(evaluation), _measurements(evaluation), _unjudged(evaluation))
+    """Returns findings, open cases, thresholds, measurements, what could not be judged, and the verdict."""
+    parts = (_findings, _cases, _gate, _measurements, _unjudged)
+    sections = (part(evaluation) for part in parts)
     blocks = ["\n".join(lines) for section in sections if (lines := list(section))]
     return "\n\n".join([*blocks, summary.verdict_line(evaluation)])
 
@@ -33,6 +36,17 @@ def _finding(finding: Finding) -> Iterator[str]:
     yield f"         {terminal.cut(finding.message, _MESSAGE_WIDTH)}"
 
 
+def _cases(evaluation: Evaluation) -> Iterator[str]:
+    cases = summary.open_cases(evaluation)
+    if cases:
+        yield "cases that did not pass"
+    for case in cases[:_MAX_CASES]:
+        case_id = terminal.cut(case.case_id, _NAME_WIDTH)
+        yield f"  {case.verdict:13}  {case_id}: {terminal.cut(case.why, _MESSAGE_WIDTH)}"
+    if (more := len(cases) - _MAX_CASES) > 0:
+        yield f"  ... and {more:,} more cases; --format json has all of them"
+
+
 def _gate(evaluation: Evaluation) -> Iterator[str]:
     if evaluation.gate:
         yield "thresholds"
@@ -46,7 +60,7 @@ def _measurements(evaluation: Evaluation) -> Iterator[str]:
         rows = [
             (
                 row.metric,
-                row.group,
+                terminal.cut(row.group, _NAME_WIDTH),
                 summary.count_text(row),
                 *(summary.value_text(value, row.unit) for value in row.values),
             )
@@ -58,7 +72,7 @@ def _measurements(evaluation: Evaluation) -> Iterator[str]:
         rows = [
             (
                 row.metric,
-                summary.group_text(row.dimensions),
+                terminal.cut(summary.group_text(row.dimensions), _NAME_WIDTH),
                 summary.count_text(row),
                 summary.value_text(row.value, row.unit),
                 summary.interval_text(row),
