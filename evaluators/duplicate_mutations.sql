@@ -116,7 +116,7 @@ leaves AS (
             ELSE regexp_replace(regexp_replace(leaf.value::VARCHAR, '(\.\d*?)0+$', '\1'), '\.$', '')
         END AS value
     FROM calls AS c, json_tree(c.arguments) AS leaf
-    WHERE leaf.atom IS NOT NULL OR leaf.value::VARCHAR IN ('{}', '[]')
+    WHERE leaf.atom IS NOT NULL OR leaf.value::VARCHAR IN ('null', '{}', '[]')
 ),
 -- What makes the call: not its idempotency key, and where the configuration names arguments, those alone.
 marked_leaves AS (

@@ -85,7 +85,7 @@ heard AS (
 -- A yes answers what the assistant said last before it. "No problem" is no no.
 replies AS (
     SELECT
-        * EXCLUDE (messages), regexp_replace(last_words.text, '\bno\W+(?:problem|worries|issues?|further|more|other|changes|that.s (?:all|it|fine))\b', '', 'i') AS reply,
+        * EXCLUDE (messages), regexp_replace(last_words.text, '\bno\W+(?:rush|problem|worries|issues?|further|more|other|changes|that.s (?:all|it|fine))\b', '', 'i') AS reply,
         list_filter(messages, lambda x: x.role = 'assistant' AND x.text <> '' AND x.place < last_words.place)[-1].text AS question
     FROM heard
 ),
@@ -111,7 +111,7 @@ judged AS (
                 regexp_matches(reply, '^\W*(?:absolutely|definitely|certainly|of course|alright|right|perfect|great|fine|i.m sure|that works|works for me|that(?:.s| is) (?:fine|ok|okay|correct|right|good|great|perfect))\b', 'i')
                 OR list_has_any(string_split_regex(lower(tool_name), '[^a-z]+'), regexp_extract_all(lower(reply), '(?:^|\bplease|\blet.s)\W*(?:(?:please|just|then)\s+)*([a-z]{3,})', 1))
             )
-        ) AND NOT regexp_matches(reply, '^\W*(?:(?:of course|[a-z]+)\W+)?(?:no|not|nope|nein|wait|stop)\b|^\W*yeah,? right\b|\b(?:actually|mean),? no\b|\b(?:hold on|no way|let me (?:think|check)|not sure|noch nicht)\b|\bbut (?:first|wait|before)\b|(?:\b(?:not|never|before (?:i|you|we)|until)|n.t)\s+(?:\w+\s+){0,2}(?:go ahead|proceed|confirm|do it|yet|looks?|sounds?)\b|\b(?:if|how|should|can|could|when)\s+(?:\w+\s+)?i\s+(?:go ahead|proceed|confirm|do it)\b', 'i'), FALSE) AS says_yes,
+        ) AND NOT regexp_matches(reply, '^\W*(?:no|nope|nein|wait|stop|yeah,? right|(?:of course|absolutely|definitely|certainly) not)\b|^\W*\w+\W+(?:no|nope|nein)(?:[^\w ]|$)|\b(?:actually|mean),? no\b|\b(?:hold on|no way|let me (?:think|check)|not sure|noch nicht)\b|\bbut (?:first|wait|before)\b|(?:\b(?:not|never|before (?:i|you|we)|until)|n.t)\s+(?:\w+\s+){0,2}(?:go ahead|proceed|confirm|do it|yet|looks?|sounds?)\b|\b(?:if|how|should|can|could|when)\s+(?:\w+\s+)?i\s+(?:go ahead|proceed|confirm|do it)\b', 'i'), FALSE) AS says_yes,
         question IS NOT NULL AS is_answer,
         regexp_matches(last_words.text, '^[^A-Za-z]*REDACTED[^A-Za-z]*$') AS is_hidden
     FROM questions
