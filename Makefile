@@ -29,7 +29,7 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	@$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n 2
+	$(BIN)/coverage run -m pytest -n 2 --dist loadgroup
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 

@@ -5,7 +5,7 @@ scope      = "session"
 severity   = "error"
 question   = "Did the agent make the same change to the world twice?"
 reads      = ["steps", "trajectories"]
-limits     = "Arguments that differ in a timestamp or a nonce count as different calls unless ignore_arguments names them. A read-only call without arguments counts as a check of what its name speaks of. Ids in observations are recognised by their key or their shape. A decimal number with more than 17 digits is compared as a double."
+limits     = "Arguments that differ in a timestamp or a nonce count as different calls unless ignore_arguments names them. A read-only call without arguments counts as a check of what its name speaks of. Ids in observations are recognised by their key or their shape. A decimal number with more than 17 digits is compared as a double. Of three executions whose middle one was undone, the first and the last are not compared."
 references = [
     "design.md, section 5, duplicate_mutations",
     "IETF draft-ietf-httpapi-idempotency-key-header: a key with another payload is a fault of the client",

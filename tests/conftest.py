@@ -15,17 +15,27 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from agenttrace import redact
 from agenttrace.guard import guard
 from agenttrace.spans import SpanRow
 from agenttrace.store import SCHEMA_VERSION
 
 # Shared machines pause for longer than any deadline. Under CI, Hypothesis loads its own `ci` profile: the same examples
 # every time, so that a red run is the change's own.
-hypothesis.settings.register_profile("default", deadline=None)
+hypothesis.settings.register_profile("default", deadline=None, max_examples=50)
+hypothesis.settings.register_profile("ci", parent=hypothesis.settings.get_profile("ci"), max_examples=50)
 
 # Settings of the person who runs the tests must reach neither them nor the processes they start.
 for name in [name for name in os.environ if name.startswith(("AGENTTRACE_", "OTEL_"))]:
     del os.environ[name]
+
+
+@pytest.fixture(autouse=True)
+def _own_hash_key() -> Iterator[None]:
+    """Where one test has the key of its hashes is no matter of the next one."""
+    folder, key = redact._State.key_folder, redact._State.key
+    yield
+    redact._State.key_folder, redact._State.key = folder, key
 
 
 @pytest.fixture

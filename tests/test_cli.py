@@ -362,7 +362,7 @@ def test_findings_fail_the_evaluation(cli: Callable[..., Answer], imported: Call
 def test_level_that_fails_is_the_users(
     cli: Callable[..., Answer], imported: Callable[..., Path], level: str, code: int
 ):
-    assert cli("evaluate", "--fail-on", level, "--db", imported(TWICE)).code == code
+    assert cli("evaluate", "--only", "duplicate_mutations", "--fail-on", level, "--db", imported(TWICE)).code == code
 
 
 def test_clean_run_passes(cli: Callable[..., Answer], imported: Callable[..., Path]):
@@ -430,7 +430,7 @@ def test_configuration_sets_budgets(cli: Callable[..., Answer], imported: Callab
 def test_window_is_in_utc_unless_it_says_otherwise(
     cli: Callable[..., Answer], imported: Callable[..., Path], options: list[str], code: int
 ):
-    answer = cli("evaluate", *options, "--db", imported(TWICE))
+    answer = cli("evaluate", *options, "--only", "duplicate_mutations", "--db", imported(TWICE))
     assert answer.code == code
     if code == IMPOSSIBLE:
         assert "lie outside of --since and --until" in answer.err
@@ -542,7 +542,7 @@ def on_terminal(*arguments: object, columns: int = 100, **environment: str) -> s
 def test_terminal_gets_colours_that_fit_and_nothing_of_the_trace(imported: Callable[..., Path]):
     evil = {"item": "\x1b]0;owned\x07" + "rice " * 100}
     db = imported(request(AGENT, call("b1", 1, evil), call("b2", 2, evil)))
-    seen = on_terminal("evaluate", "--db", db)
+    seen = on_terminal("evaluate", "--only", "duplicate_mutations", "--db", db)
     assert "\x1b[1;31merror\x1b[0m" in seen
     assert "\x1b]" not in seen
     listing = on_terminal("list", "--db", db)
@@ -552,7 +552,7 @@ def test_terminal_gets_colours_that_fit_and_nothing_of_the_trace(imported: Calla
 
 
 def test_no_color_is_respected(imported: Callable[..., Path]):
-    assert "\x1b" not in on_terminal("evaluate", "--db", imported(TWICE), NO_COLOR="1")
+    assert "\x1b" not in on_terminal("evaluate", "--only", "duplicate_mutations", "--db", imported(TWICE), NO_COLOR="1")
 
 
 def test_wide_rows_become_blocks_on_a_narrow_terminal(imported: Callable[..., Path]):

@@ -20,6 +20,9 @@ from agenttrace.spans import OutcomeRow, SpanRow
 from agenttrace.spool import Spool, spool_folder
 from agenttrace.store import refresh
 
+# Its stores are made once, in one worker.
+pytestmark = pytest.mark.xdist_group("compare")
+
 Json = dict[str, Any]
 
 LOST, WON, KEPT = Counts(1, 1, 0, 1), Counts(0, 1, 1, 1), Counts(1, 1, 1, 1)

@@ -10,6 +10,7 @@ import re
 import tomllib
 import unicodedata
 from collections.abc import Iterator
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,13 @@ CATALOGUE = catalog.load()
 PREPARED = {name: schema for name, (schema, _) in prepare.PREPARED.items()}
 
 
+@cache
 def golden(name: str) -> dict[str, Any]:
     return tomllib.loads((GOLDEN / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 ALL = [
-    pytest.param(name, case, golden(name).get("defaults", {}), id=f"{name}-{case['name']}")
+    pytest.param(name, case, id=f"{name}-{case['name']}", marks=pytest.mark.xdist_group(name))
     for name in CATALOGUE
     if (GOLDEN / f"{name}.toml").exists()
     for case in golden(name)["case"]
@@ -120,12 +122,41 @@ def answer(
     return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
 
 
-@pytest.mark.parametrize(("name", "case", "defaults"), ALL)
+@pytest.mark.parametrize(("name", "case"), ALL)
 def test_golden_case(
-    relations: duckdb.DuckDBPyConnection, name: str, case: dict[str, Any], defaults: dict[str, Any]
+    relations: duckdb.DuckDBPyConnection, answers: dict[str, list[dict[str, Any]]], name: str, case: dict[str, Any]
 ) -> None:
-    fill(relations, completed(case, defaults))
-    check(answer(relations, name, case.get("params", {})), case["expect"])
+    params = case.get("params", {})
+    if CATALOGUE[name].scope != "summary":
+        # One query for all cases of equal parameters: most of the time goes into planning.
+        key = json.dumps([name, params], sort_keys=True)
+        if key not in answers:
+            cases = [other for other in golden(name)["case"] if other.get("params", {}) == params]
+            fill(relations, together({**golden(name), "case": cases}))
+            answers[key] = answer(relations, name, params)
+        begin = f"{case['name']}/"
+        own = [row for row in answers[key] if str(row["trajectory_id"]).startswith(begin)]
+        try:
+            check([{column: without(value, begin) for column, value in row.items()} for row in own], case["expect"])
+        except AssertionError:
+            # A message may show the beginning of an id, which is the case's own only where the case is alone.
+            relations.execute("ROLLBACK; BEGIN")
+        else:
+            return
+    fill(relations, completed(case, golden(name).get("defaults", {})))
+    check(answer(relations, name, params), case["expect"])
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[str, list[dict[str, Any]]]:
+    """Rows by evaluator and parameters, over all golden cases that share them."""
+    return {}
+
+
+def without(value: Any, begin: str) -> Any:
+    if isinstance(value, list):
+        return [without(part, begin) for part in value]
+    return value.replace(begin, "") if isinstance(value, str) else value
 
 
 def check(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
@@ -155,7 +186,7 @@ def same(found: Any, wanted: Any) -> bool:
 def test_answers_do_not_depend_on_order_or_threads(relations: duckdb.DuckDBPyConnection, name: str) -> None:
     file = golden(name)
     answers: set[str] = set()
-    for order, threads in ((0, 1), (1, 4), (2, 4), (3, 1)):
+    for order, threads in ((0, 1), (1, 4), (2, 4)):
         relations.execute(f"SET threads = {threads}")
         for relation in catalog.RELATIONS:
             relations.execute(f"DELETE FROM {relation}")
@@ -166,7 +197,7 @@ def test_answers_do_not_depend_on_order_or_threads(relations: duckdb.DuckDBPyCon
 
 
 # Neighbours in the golden file come into different parts.
-_PARTS = 8
+_PARTS = 2
 
 
 @pytest.mark.parametrize("name", [name for name in CATALOGUE if CATALOGUE[name].scope != "summary"])

@@ -16,6 +16,9 @@ from agenttrace.evaluators.run import evaluate
 from agenttrace.evaluators.sides import of_store
 from agenttrace.store import open_store
 
+# Its stores are made once, in one worker.
+pytestmark = pytest.mark.xdist_group("fs_agent_bench")
+
 Json = dict[str, Any]
 
 TRUTH: Json = json.loads((bench.DATA / "truth.json").read_text(encoding="utf-8"))

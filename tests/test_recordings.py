@@ -177,14 +177,20 @@ class Recording:
         return {"sessions": (wanted, wanted & {trajectory["session_id"] for trajectory in self.trajectories})}
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_a_recording_becomes_what_happened(folder: str, store: Path) -> None:
-    db = _imported(_files(TRACES / folder), store)
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Json], list[Json]]:
+    """Steps and trajectories of all recordings, in one store."""
+    files = [path for folder in FOLDERS for path in _files(TRACES / folder)]
+    db = _imported(files, tmp_path_factory.mktemp("recordings") / "agenttrace.duckdb")
     steps = _query(db, "SELECT * FROM steps WHERE duplicate_of IS NULL ORDER BY start_time, step_index")
-    trajectories = _query(db, "SELECT * FROM trajectories ORDER BY start_time")
-    recordings = {
-        path.name: Recording(path, steps, trajectories) for path in sorted((TRACES / folder).glob("*.expected.json"))
-    }
+    return steps, _query(db, "SELECT * FROM trajectories ORDER BY start_time")
+
+
+@pytest.mark.xdist_group("recordings")
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_recording_becomes_what_happened(folder: str, everything: tuple[list[Json], list[Json]]) -> None:
+    paths = sorted((TRACES / folder).glob("*.expected.json"))
+    recordings = {path.name: Recording(path, *everything) for path in paths}
     assert {name: bad for name, recording in recordings.items() if (bad := recording.deviations())} == {}
 
 

@@ -21,6 +21,9 @@ from agenttrace.collectors.transcripts import TranscriptReader
 from agenttrace.errors import DecodeError
 from agenttrace.store import open_store, refresh
 
+# Its stores are made once, in one worker.
+pytestmark = pytest.mark.xdist_group("transcripts")
+
 Json = dict[str, Any]
 
 TAU = Path(__file__).parent / "data" / "tau_bench_airline"
