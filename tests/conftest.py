@@ -22,8 +22,8 @@ from agenttrace.store import SCHEMA_VERSION
 
 # Shared machines pause for longer than any deadline. Under CI, Hypothesis loads its own `ci` profile: the same examples
 # every time, so that a red run is the change's own.
-hypothesis.settings.register_profile("default", deadline=None, max_examples=50)
-hypothesis.settings.register_profile("ci", parent=hypothesis.settings.get_profile("ci"), max_examples=50)
+hypothesis.settings.register_profile("default", deadline=None, max_examples=30)
+hypothesis.settings.register_profile("ci", parent=hypothesis.settings.get_profile("ci"), max_examples=30)
 
 # Settings of the person who runs the tests must reach neither them nor the processes they start.
 for name in [name for name in os.environ if name.startswith(("AGENTTRACE_", "OTEL_"))]:

@@ -35,7 +35,7 @@ from hypothesis import strategies
 
 from agenttrace.canonical import arguments_hash
 from agenttrace.encode import Encoded, clean_text, encode
-from agenttrace.redact import HIDDEN, Redaction
+from agenttrace.redact import HIDDEN, Redaction, redact_defaults
 
 
 def strict(text: str) -> Any:
@@ -397,7 +397,7 @@ def test_a_dict_that_another_thread_changes() -> None:
     thread = threading.Thread(target=change)
     thread.start()
     try:
-        for _ in range(200):
+        for _ in range(50):
             strict(encode(changing).text)
             strict(encode([changing, {1: 2}]).text)
     finally:
@@ -545,13 +545,15 @@ def test_any_value_becomes_strict_json_within_the_limit(value: Any, redact: Reda
     arguments_hash({"value": value})
 
 
+# Some sixteen digits are a card number.
+_HARMLESS = strategies.text().filter(lambda text: redact_defaults(text) == text)
 _PLAIN = strategies.recursive(
     strategies.none()
     | strategies.booleans()
     | strategies.integers()
     | strategies.floats(allow_nan=False, allow_infinity=False)
-    | strategies.text(),
-    lambda inner: strategies.lists(inner) | strategies.dictionaries(strategies.text(), inner),
+    | _HARMLESS,
+    lambda inner: strategies.lists(inner) | strategies.dictionaries(_HARMLESS, inner),
     max_leaves=30,
 )
 
