@@ -22,7 +22,7 @@ print(json.dumps({
 endef
 export PYRIGHT_CONFIG
 
-.PHONY: demo test check mutants verdicts bench conformance clean
+.PHONY: demo test check mutants fuzz bench conformance examples exporters clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/agenttrace demo
@@ -48,17 +48,25 @@ check: $(VENV)/.installed-dev $(CLEAN)/.installed
 mutants: $(VENV)/.installed-dev
 	$(BIN)/python tests/mutants.py
 
+# A hundred thousand mutated inputs through decoder, receiver and importer; FUZZ="--inputs 1000 --seed 7" for others.
+fuzz: $(VENV)/.installed-dev
+	$(BIN)/python tests/fuzz.py $(FUZZ)
+
 bench: $(VENV)/.installed-dev
 	@for file in $(filter-out %/verdicts.py,$(wildcard benchmarks/*.py)); do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
-# Precision and recall of each evaluator on the tests' recordings, or on those in TRACES.
-verdicts: $(VENV)/.installed-dev
+# Recordings of real frameworks against the truth beside each, steps and then verdicts: the tests' own, or those in TRACES.
+conformance: $(VENV)/.installed-dev
+	$(BIN)/python tests/recordings.py $(TRACES)
 	$(BIN)/python benchmarks/verdicts.py $(TRACES)
 
-# Recordings of real frameworks, each with the truth of its run beside it, and the program that compares.
-conformance: $(VENV)/.installed
-	@test -n "$(CHECK)" -a -n "$(TRACES)" || { echo "Usage: make conformance CHECK=PROGRAM TRACES=FOLDER" >&2; exit 2; }
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(CHECK) $(TRACES) --findings
+# Installs every framework that has an example, runs it against a scripted model, and compares what arrives; NAMES picks some.
+examples: $(VENV)/.installed-dev
+	$(BIN)/python tests/live_examples.py build/examples $(NAMES)
+
+# Installs the exporters of OpenTelemetry's SDKs for Node and Python and a collector, and compares what arrives from each.
+exporters: $(VENV)/.installed-dev
+	$(BIN)/python tests/exporters.py build/exporters
 
 clean:
 	rm -rf $(VENV) build *.egg-info .coverage .coverage.* .pytest_cache .ruff_cache .hypothesis

@@ -21,7 +21,7 @@ from agenttrace import judging, terminal
 from agenttrace.commands import FAILED, IMPOSSIBLE, PASSED, ready, take_in
 from agenttrace.config import load
 from agenttrace.errors import AgentTraceError, UsageError
-from agenttrace.options import Config, Db, Output, show_version
+from agenttrace.options import Config, Db, FileFormat, Output, show_version
 
 _LIST_LIMIT = 50
 _SHOWN_PROBLEMS = 20
@@ -77,10 +77,14 @@ def import_(
             metavar="KEY", help="Where transcripts hold their messages; else 'messages' or 'traj'.", show_default=False
         ),
     ] = None,
+    form: Annotated[
+        FileFormat | None,
+        typer.Option("--format", help="What the files are; else each is told by its content.", show_default=False),
+    ] = None,
     db: Db = None,
     config: Config = None,
 ) -> int:
-    """Read OTLP JSON, JSON lines or protobuf, chat transcripts, outcomes as CSV; plain or gzip."""
+    """Read OTLP (JSON, JSON lines, protobuf), Jaeger and Tempo JSON, transcripts, outcomes as CSV; plain or gzip."""
     from agenttrace.collectors.files import import_files
     from agenttrace.store import default_db
 
@@ -93,6 +97,7 @@ def import_(
             task_id=task_id,
             trial=trial,
             messages_key=messages,
+            form=form,
             progress=lambda name, count: tell(f"{name}: {count:,} rows"),
         )
     for problem in result.skipped[:_SHOWN_PROBLEMS]:

@@ -48,5 +48,6 @@ Config = Annotated[
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.", show_default=False)]
 
 
+FileFormat = Literal["otlp", "jaeger", "tempo", "transcripts", "outcomes"]
 FailOn = Literal["error", "warning", "note", "never"]
 Form = Literal["table", "json", "markdown", "github", "junit", "sarif"]

@@ -23,10 +23,16 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource as ResourceMessage
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
+from agenttrace.collectors.agent_events import step_row
 from agenttrace.errors import DecodeError
 from agenttrace.spans import LogRow, SpanRow, hot_attributes
 
 MAX_DEPTH = 64
+MAX_PARTS = 1 << 21
+"""Most groups, records, events and links of one request; few bytes can hold millions of empty ones."""
+MAX_SHARED_BYTES = 128 << 20
+"""Most bytes that the attributes of resources and scopes may take when they stand beside every record."""
+MAX_PROBLEMS = 1_000
 TOO_DEEP = f"[nested deeper than {MAX_DEPTH} levels]"
 TRACE_ID_BYTES = 16
 SPAN_ID_BYTES = 8
@@ -45,13 +51,14 @@ class Decoded:
     """Rows of one or more requests, and what was wrong with them.
 
     Attributes:
-        spans: Spans in the order of the request.
+        spans: Spans in the order of the request; also the steps that coding agents report as log records.
         logs: Log records that belong to a span, in the order of the request.
-        problems: One text per skipped record: its place in the request and the reason.
-        rejected_spans: Spans that were skipped; each has its text in `problems`.
-        rejected_logs: Log records that were skipped; each has its text in `problems`.
-        logs_without_span: Log records with no trace or span id. They say nothing about a trajectory and are left out.
+        problems: One text per skipped record: its place in the request and the reason; at most MAX_PROBLEMS.
+        rejected_spans: Spans that were skipped.
+        rejected_logs: Log records that were skipped.
+        logs_without_span: Other log records with no trace or span id. They say nothing about a trajectory: left out.
         leniencies: What was taken although OTLP forbids it, and how often: {"base64 ids": 3}.
+        shared_bytes: What the attributes of resources and scopes take where they stand beside every record.
     """
 
     spans: list[SpanRow] = field(default_factory=list[SpanRow])
@@ -61,6 +68,39 @@ class Decoded:
     rejected_logs: int = 0
     logs_without_span: int = 0
     leniencies: Counter[str] = field(default_factory=Counter[str])
+    shared_bytes: int = field(default=0, compare=False)
+    _parts: int = field(default=0, compare=False)
+
+    def count(self, parts: int, max_parts: int) -> None:
+        """Counts parts of a request.
+
+        Raises:
+            TooManyPartsError: There are too many of them.
+        """
+        self._parts += parts
+        if self._parts > max_parts:
+            raise TooManyPartsError(f"more than {max_parts} spans, events and the like; send smaller batches")
+
+    def share(self, resource: "Resource", scope: "Scope") -> None:
+        """Accounts for what each record gets a copy of.
+
+        Raises:
+            BadRecordError: The copies take too much room.
+        """
+        self.shared_bytes += len(resource.attributes) + len(scope.attributes)
+        if self.shared_bytes > MAX_SHARED_BYTES:
+            raise BadRecordError("the attributes of its resource and scope are too large to stand beside every record")
+
+    def reject(self, place: str, err: "BadRecordError", *, spans: int = 0, logs: int = 0) -> None:
+        """Counts a skipped record."""
+        self.rejected_spans += spans
+        self.rejected_logs += logs
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(f"{place}: {err}")
+
+
+class TooManyPartsError(DecodeError):
+    """A request holds too many groups, records, events or links; nothing of it is used."""
 
 
 class BadRecordError(DecodeError):
@@ -99,49 +139,62 @@ def collector_off() -> Generator[None]:
 
 
 @collector_off()
-def decode_traces_protobuf(body: bytes) -> Decoded:
+def decode_traces_protobuf(body: bytes, max_parts: int = MAX_PARTS) -> Decoded:
     """Decodes an ExportTraceServiceRequest.
 
     Raises:
-        DecodeError: The body is not one; nothing of it is used.
+        DecodeError: The body is not one, or has more than `max_parts`; nothing of it is used.
     """
     decoded = Decoded()
     for i, group in enumerate(_parse(ExportTraceServiceRequest, body).resource_spans):
+        decoded.count(1 + _weight(group.resource.attributes), max_parts)
         resource = _resource(group.resource, group.schema_url)
         for j, part in enumerate(group.scope_spans):
+            decoded.count(1 + _weight(part.scope.attributes), max_parts)
             scope = _scope(part.scope, part.schema_url)
             for k, span in enumerate(part.spans):
+                decoded.count(1 + len(span.events) + len(span.links) + _weight(span.attributes), max_parts)
                 try:
+                    decoded.share(resource, scope)
                     decoded.spans.append(_span(span, resource, scope, decoded.leniencies))
                 except BadRecordError as err:
-                    decoded.rejected_spans += 1
-                    decoded.problems.append(f"resourceSpans[{i}].scopeSpans[{j}].spans[{k}]: {err}")
+                    decoded.reject(f"resourceSpans[{i}].scopeSpans[{j}].spans[{k}]", err, spans=1)
     return decoded
 
 
 @collector_off()
-def decode_logs_protobuf(body: bytes) -> Decoded:
+def decode_logs_protobuf(body: bytes, max_parts: int = MAX_PARTS) -> Decoded:
     """Decodes an ExportLogsServiceRequest.
 
     Raises:
-        DecodeError: The body is not one; nothing of it is used.
+        DecodeError: The body is not one, or has more than `max_parts`; nothing of it is used.
     """
     decoded = Decoded()
     for i, group in enumerate(_parse(ExportLogsServiceRequest, body).resource_logs):
+        decoded.count(1 + _weight(group.resource.attributes), max_parts)
         resource = _resource(group.resource, group.schema_url)
         for j, part in enumerate(group.scope_logs):
+            decoded.count(1 + _weight(part.scope.attributes), max_parts)
             scope = _scope(part.scope, part.schema_url)
             for k, record in enumerate(part.log_records):
+                decoded.count(1 + _weight(record.attributes), max_parts)
                 try:
-                    row = _log(record, resource, scope, decoded.leniencies)
-                    if row is None:
-                        decoded.logs_without_span += 1
-                    else:
-                        decoded.logs.append(row)
+                    decoded.share(resource, scope)
+                    take_log(decoded, *_log(record, resource, scope, decoded.leniencies))
                 except BadRecordError as err:
-                    decoded.rejected_logs += 1
-                    decoded.problems.append(f"resourceLogs[{i}].scopeLogs[{j}].logRecords[{k}]: {err}")
+                    decoded.reject(f"resourceLogs[{i}].scopeLogs[{j}].logRecords[{k}]", err, logs=1)
     return decoded
+
+
+def take_log(decoded: Decoded, row: LogRow, attributes: Mapping[str, Any]) -> None:
+    """Sorts a log record: a step of a coding agent, a record that belongs to a span, or neither."""
+    step = step_row(row, attributes)
+    if step is not None:
+        decoded.spans.append(step)
+    elif row.trace_id and row.span_id:
+        decoded.logs.append(row)
+    else:
+        decoded.logs_without_span += 1
 
 
 def resource_of(attributes: Mapping[str, Any], schema_url: str, dropped_attributes_count: int) -> Resource:
@@ -161,8 +214,8 @@ def name_of(names: Sequence[str], number: int) -> str:
 
 
 def event_name_of(event_name: str, attributes: Mapping[str, Any]) -> str | None:
-    """Picks the event name of a log record: its field, else attribute `event.name`, the older place."""
-    older = attributes.get("event.name")
+    """Picks the event name of a log record: its field, else the attribute that older SDKs and other exporters write."""
+    older = attributes.get("event.name") or attributes.get("otel.event.name")
     return event_name or (older if isinstance(older, str) else None)
 
 
@@ -227,6 +280,11 @@ def strict_double(value: float) -> float | str:
     return "Infinity" if value > 0 else "-Infinity"
 
 
+def _weight(attributes: Sequence[KeyValue]) -> int:
+    # A request of the largest size has so many of them only where they are next to empty.
+    return len(attributes) >> 4
+
+
 def _parse(request: type[_Request], body: bytes) -> _Request:
     try:
         return request.FromString(body)
@@ -287,16 +345,14 @@ def _span(span: Span, resource: Resource, scope: Scope, leniencies: Counter[str]
     )
 
 
-def _log(record: LogRecord, resource: Resource, scope: Scope, leniencies: Counter[str]) -> LogRow | None:
-    trace_id = id_text(record.trace_id, TRACE_ID_BYTES, "traceId", leniencies)
-    span_id = id_text(record.span_id, SPAN_ID_BYTES, "spanId", leniencies)
-    if not trace_id or not span_id:
-        return None
+def _log(
+    record: LogRecord, resource: Resource, scope: Scope, leniencies: Counter[str]
+) -> tuple[LogRow, dict[str, Any]]:
     attributes = _attributes(record.attributes)
     body = _value(record.body, 0)
-    return LogRow(
-        trace_id=trace_id,
-        span_id=span_id,
+    row = LogRow(
+        trace_id=id_text(record.trace_id, TRACE_ID_BYTES, "traceId", leniencies),
+        span_id=id_text(record.span_id, SPAN_ID_BYTES, "spanId", leniencies),
         event_name=event_name_of(record.event_name, attributes),
         time_unix_nano=checked_time(record.time_unix_nano) or None,
         observed_time_unix_nano=checked_time(record.observed_time_unix_nano) or None,
@@ -316,6 +372,7 @@ def _log(record: LogRecord, resource: Resource, scope: Scope, leniencies: Counte
         resource_dropped_attributes_count=resource.dropped_attributes_count,
         scope_dropped_attributes_count=scope.dropped_attributes_count,
     )
+    return row, attributes
 
 
 def _event(event: Span.Event) -> dict[str, Any]:

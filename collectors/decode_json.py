@@ -14,6 +14,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import SeverityNumber
 
 from agenttrace.collectors.decode import (
     MAX_DEPTH,
+    MAX_PARTS,
     SPAN_ID_BYTES,
     SPAN_KINDS,
     STATUS_CODES,
@@ -31,6 +32,7 @@ from agenttrace.collectors.decode import (
     resource_of,
     span_ids,
     strict_double,
+    take_log,
 )
 from agenttrace.collectors.json_fields import (
     Leniencies,
@@ -91,28 +93,31 @@ def is_otlp(document: Any) -> bool:
 
 
 @collector_off()
-def decode_json(document: Any, leniencies: Counter[str] | None = None) -> Decoded:
+def decode_json(document: Any, leniencies: Counter[str] | None = None, max_parts: int = MAX_PARTS) -> Decoded:
     """Decodes one trace or log request, or a list of them.
 
     Args:
         document: The body as bytes, or what `load_json` made of it.
         leniencies: Counts from reading the document, which the result goes on counting.
+        max_parts: Most groups, records, events and links.
 
     Raises:
-        DecodeError: It is not JSON, or holds neither spans nor log records; the message names what was seen.
+        DecodeError: It is not JSON, or holds neither spans nor log records; the message names what was seen. Or it has
+            more than `max_parts`.
     """
     decoded = Decoded(leniencies=Counter() if leniencies is None else leniencies)
     if isinstance(document, bytes):
         document = load_json(document, decoded.leniencies)
     if isinstance(document, list):
         for index, request in enumerate(cast("list[Any]", document)):
-            _request(request, f"[{index}].", decoded)
+            decoded.count(1, max_parts)
+            _request(request, f"[{index}].", decoded, max_parts)
     else:
-        _request(document, "", decoded)
+        _request(document, "", decoded, max_parts)
     return decoded
 
 
-def _request(request: Any, place: str, decoded: Decoded) -> None:
+def _request(request: Any, place: str, decoded: Decoded, max_parts: int) -> None:
     members = cast("Object", request) if isinstance(request, dict) else {}
     spans = first_of(members, _TRACES.groups, decoded.leniencies)
     logs = first_of(members, _LOGS.groups, decoded.leniencies)
@@ -122,20 +127,20 @@ def _request(request: Any, place: str, decoded: Decoded) -> None:
             f"{place.removesuffix('.') or 'the document'} is {describe(cast('object', request))}; "
             "expected the key 'resourceSpans' or 'resourceLogs'"
         )
-    for at, resource, scope, span in _records(spans, place, _TRACES, decoded):
-        with _Guard(decoded, at, spans=1):
-            decoded.spans.append(_span(object_of(span, "the span"), resource, scope, decoded.leniencies))
-    for at, resource, scope, record in _records(logs, place, _LOGS, decoded):
-        with _Guard(decoded, at, logs=1):
-            row = _log(object_of(record, "the log record"), resource, scope, decoded.leniencies)
-            if row is None:
-                decoded.logs_without_span += 1
-            else:
-                decoded.logs.append(row)
+    for at, resource, scope, span in _records(spans, place, _TRACES, decoded, max_parts):
+        decoded.count(_parts_of(span), max_parts)
+        with Guard(decoded, at, spans=1):
+            decoded.share(resource, scope)
+            decoded.spans.append(span_row(object_of(span, "the span"), resource, scope, decoded.leniencies))
+    for at, resource, scope, record in _records(logs, place, _LOGS, decoded, max_parts):
+        decoded.count(_parts_of(record), max_parts)
+        with Guard(decoded, at, logs=1):
+            decoded.share(resource, scope)
+            take_log(decoded, *_log(object_of(record, "the log record"), resource, scope, decoded.leniencies))
 
 
-class _Guard:
-    """Reports a bad part of a request and lets the rest go on; counts it as one rejected record."""
+class Guard:
+    """Reports a bad part of a document and lets the rest go on; counts it as one rejected record."""
 
     def __init__(self, decoded: Decoded, place: str, *, spans: int = 0, logs: int = 0) -> None:
         self._decoded = decoded
@@ -148,27 +153,42 @@ class _Guard:
     def __exit__(self, _kind: object, err: BaseException | None, _traceback: object) -> bool:
         if not isinstance(err, BadRecordError):
             return False
-        self._decoded.rejected_spans += self._spans
-        self._decoded.rejected_logs += self._logs
-        self._decoded.problems.append(f"{self._place}: {err}")
+        self._decoded.reject(self._place, err, spans=self._spans, logs=self._logs)
         return True
 
 
-def _records(groups: Any, place: str, signal: _Signal, decoded: Decoded) -> Iterator[tuple[str, Resource, Scope, Any]]:
+def _parts_of(record: Any) -> int:
+    """Counts a record with what of it takes room for itself."""
+    if not isinstance(record, dict):
+        return 1
+    members = cast("Object", record)
+    return 1 + _length(members, "events") + _length(members, "links") + (_length(members, "attributes") >> 4)
+
+
+def _length(members: Object, name: str) -> int:
+    items = members.get(name)
+    return len(cast("list[Any]", items)) if isinstance(items, list) else 0
+
+
+def _records(
+    groups: Any, place: str, signal: _Signal, decoded: Decoded, max_parts: int
+) -> Iterator[tuple[str, Resource, Scope, Any]]:
     """Yields place, resource, scope and each record of a signal; an unreadable group counts as one rejected record."""
     leniencies = decoded.leniencies
 
-    def guard(at: str) -> _Guard:
-        return _Guard(decoded, at, spans=signal is _TRACES, logs=signal is _LOGS)
+    def guard(at: str) -> Guard:
+        return Guard(decoded, at, spans=signal is _TRACES, logs=signal is _LOGS)
 
     at = place + signal.groups[0]
     with guard(at):
         for i, group in enumerate(list_of(groups, "it")):
             at = f"{place}{signal.groups[0]}[{i}]"
+            decoded.count(1, max_parts)
             with guard(at):
                 resource = _resource(object_of(group, "it"), leniencies)
                 for j, part in enumerate(list_of(first_of(group, signal.parts, leniencies), signal.parts[0])):
                     at = f"{place}{signal.groups[0]}[{i}].{signal.parts[0]}[{j}]"
+                    decoded.count(1, max_parts)
                     with guard(at):
                         scope = _scope(object_of(part, "it"), leniencies)
                         records = list_of(first_of(part, signal.records, leniencies), signal.records[0])
@@ -179,7 +199,7 @@ def _records(groups: Any, place: str, signal: _Signal, decoded: Decoded) -> Iter
 def _resource(group: Object, leniencies: Leniencies) -> Resource:
     resource = object_of(group.get("resource") or {}, "resource")
     return resource_of(
-        _attributes(resource.get("attributes"), 0, leniencies),
+        attributes_of(resource.get("attributes"), 0, leniencies),
         text_of(group, ("schemaUrl", "schema_url"), leniencies),
         dropped_of(resource, "Attributes", leniencies),
     )
@@ -191,15 +211,20 @@ def _scope(part: Object, leniencies: Leniencies) -> Scope:
     return Scope(
         text_of(scope, ("name",), leniencies) or None,
         text_of(scope, ("version",), leniencies) or None,
-        json_text(_attributes(scope.get("attributes"), 0, leniencies)),
+        json_text(attributes_of(scope.get("attributes"), 0, leniencies)),
         text_of(part, ("schemaUrl", "schema_url"), leniencies) or None,
         dropped_of(scope, "Attributes", leniencies),
     )
 
 
-def _span(span: Object, resource: Resource, scope: Scope, leniencies: Leniencies) -> SpanRow:
+def span_row(span: Object, resource: Resource, scope: Scope, leniencies: Leniencies) -> SpanRow:
+    """Reads one span.
+
+    Raises:
+        BadRecordError: It cannot be stored.
+    """
     status = object_of(span.get("status") or {}, "status")
-    attributes = _attributes(span.get("attributes"), 0, leniencies)
+    attributes = attributes_of(span.get("attributes"), 0, leniencies)
     trace_id, span_id, parent_span_id = span_ids(
         id_of(span, ("traceId", "trace_id"), TRACE_ID_BYTES, leniencies),
         id_of(span, ("spanId", "span_id"), SPAN_ID_BYTES, leniencies),
@@ -236,16 +261,12 @@ def _span(span: Object, resource: Resource, scope: Scope, leniencies: Leniencies
     )
 
 
-def _log(record: Object, resource: Resource, scope: Scope, leniencies: Leniencies) -> LogRow | None:
-    trace_id = id_of(record, ("traceId", "trace_id"), TRACE_ID_BYTES, leniencies)
-    span_id = id_of(record, ("spanId", "span_id"), SPAN_ID_BYTES, leniencies)
-    if not trace_id or not span_id:
-        return None
-    attributes = _attributes(record.get("attributes"), 0, leniencies)
+def _log(record: Object, resource: Resource, scope: Scope, leniencies: Leniencies) -> tuple[LogRow, Object]:
+    attributes = attributes_of(record.get("attributes"), 0, leniencies)
     body = _value(record.get("body"), 0, leniencies)
-    return LogRow(
-        trace_id=trace_id,
-        span_id=span_id,
+    row = LogRow(
+        trace_id=id_of(record, ("traceId", "trace_id"), TRACE_ID_BYTES, leniencies),
+        span_id=id_of(record, ("spanId", "span_id"), SPAN_ID_BYTES, leniencies),
         event_name=event_name_of(text_of(record, ("eventName", "event_name"), leniencies), attributes),
         time_unix_nano=_time(record, ("timeUnixNano", "time_unix_nano"), leniencies) or None,
         observed_time_unix_nano=_time(record, ("observedTimeUnixNano", "observed_time_unix_nano"), leniencies) or None,
@@ -265,6 +286,7 @@ def _log(record: Object, resource: Resource, scope: Scope, leniencies: Leniencie
         resource_dropped_attributes_count=resource.dropped_attributes_count,
         scope_dropped_attributes_count=scope.dropped_attributes_count,
     )
+    return row, attributes
 
 
 def _time(record: Object, names: tuple[str, ...], leniencies: Leniencies) -> int:
@@ -280,7 +302,7 @@ def _event(event: Object, leniencies: Leniencies) -> Object:
     return {
         "time_unix_nano": _time(event, ("timeUnixNano", "time_unix_nano"), leniencies),
         "name": text_of(event, ("name",), leniencies),
-        "attributes": _attributes(event.get("attributes"), 0, leniencies),
+        "attributes": attributes_of(event.get("attributes"), 0, leniencies),
         "dropped_attributes_count": dropped_of(event, "Attributes", leniencies),
     }
 
@@ -290,13 +312,14 @@ def _link(link: Object, leniencies: Leniencies) -> Object:
         "trace_id": id_of(link, ("traceId", "trace_id"), TRACE_ID_BYTES, leniencies),
         "span_id": id_of(link, ("spanId", "span_id"), SPAN_ID_BYTES, leniencies),
         "trace_state": text_of(link, ("traceState", "trace_state"), leniencies) or None,
-        "attributes": _attributes(link.get("attributes"), 0, leniencies),
+        "attributes": attributes_of(link.get("attributes"), 0, leniencies),
         "dropped_attributes_count": dropped_of(link, "Attributes", leniencies),
         "flags": number_of(link, ("flags",), _MAX_UINT32, leniencies) or None,
     }
 
 
-def _attributes(pairs: Any, depth: int, leniencies: Leniencies) -> Object:
+def attributes_of(pairs: Any, depth: int, leniencies: Leniencies) -> Object:
+    """Reads a list of keys and values."""
     attributes: Object = {}
     for pair in list_of(pairs, "attributes"):
         value = object_of(pair, "an attribute").get("value")
@@ -351,7 +374,7 @@ def _array_value(member: Any, depth: int, leniencies: Leniencies) -> Any:
 
 def _kvlist_value(member: Any, depth: int, leniencies: Leniencies) -> Any:
     pairs = object_of(member, "kvlistValue").get("values")
-    return TOO_DEEP if depth == MAX_DEPTH else _attributes(pairs, depth + 1, leniencies)
+    return TOO_DEEP if depth == MAX_DEPTH else attributes_of(pairs, depth + 1, leniencies)
 
 
 _MEMBERS: dict[str, Callable[[Any, int, Leniencies], Any]] = {

@@ -1,4 +1,4 @@
-"""Files -> spool: OTLP as JSON, JSON lines or protobuf, chat transcripts, outcomes as CSV; gzip of any; `-` is stdin.
+"""Files -> spool: OTLP as JSON or protobuf, JSON of Jaeger and Tempo, chat transcripts, outcomes as CSV; gzip of any.
 
 A file is read as a stream. What cannot be read is reported with its place and skipped, and the rest lands. An import
 brings whole traces of the past, so its segments are settled.
@@ -14,9 +14,16 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import orjson
 
-from agenttrace.collectors.decode import Decoded, decode_logs_protobuf, decode_traces_protobuf, json_text
-from agenttrace.collectors.decode_json import decode_json, is_otlp
+from agenttrace.collectors.decode import (
+    Decoded,
+    TooManyPartsError,
+    decode_logs_protobuf,
+    decode_traces_protobuf,
+    json_text,
+)
+from agenttrace.collectors.formats import FORMATS, format_of
 from agenttrace.collectors.json_documents import MAX_DOCUMENT_BYTES, BadDocument, json_documents
+from agenttrace.collectors.json_fields import describe
 from agenttrace.collectors.outcomes_csv import read_outcomes
 from agenttrace.collectors.sources import ACCEPTED, Source, form_of, opened, read_error
 from agenttrace.collectors.transcripts import TranscriptReader, is_conversation
@@ -33,10 +40,19 @@ _FULL_SPOOL_BUDGET_S = 600.0
 _TASK_ID = "agenttrace.task.id"
 _TRIAL = "agenttrace.trial"
 _OTHER_SIGNALS = ("resourceMetrics", "resourceProfiles")
+_TITLES = {
+    **{name: form.title for name, form in FORMATS.items()},
+    "transcripts": "chat transcripts",
+    "outcomes": "outcomes as CSV",
+}
 
 Progress = Callable[[str, int], None]
 
 _Row = TypeVar("_Row", SpanRow, LogRow)
+
+
+class _OtherFormatError(DecodeError):
+    """The file is not what `--format` says; nothing more of it is read."""
 
 
 class Problem(NamedTuple):
@@ -94,6 +110,7 @@ def import_files(
     task_id: str | None = None,
     trial: int | None = None,
     messages_key: str | None = None,
+    form: str | None = None,
     progress: Progress | None = None,
 ) -> ImportResult:
     """Reads files into the spool of a store; `store.refresh` then brings them into the store.
@@ -104,12 +121,13 @@ def import_files(
         task_id: Task of records that name none.
         trial: Trial of records that name none.
         messages_key: Where transcripts hold their messages; None for `messages` or `traj`.
+        form: What the files must be; None for what each document is by its content.
         progress: Called with the name of a file and the rows read so far, in all files.
 
     Raises:
         SpoolError: The spool cannot be written; what was written before stays.
     """
-    return _Import(db, task_id, trial, messages_key, progress).run(paths)
+    return _Import(db, task_id, trial, messages_key, form, progress).run(paths)
 
 
 class _Import:
@@ -119,12 +137,14 @@ class _Import:
         task_id: str | None,
         trial: int | None,
         messages_key: str | None,
+        form: str | None,
         progress: Progress | None,
     ) -> None:
         self._batches = _Batches(db)
         self._task_id = task_id
         self._trial = trial
         self._messages_key = messages_key
+        self._form = form
         self._tag = _Tag({_TASK_ID: task_id, _TRIAL: trial})
         self._progress = progress
         self._traces: set[int] = set()
@@ -152,8 +172,11 @@ class _Import:
     def _read_source(self, source: Source) -> None:
         form = form_of(source.head)
         if form == "json":
+            self._expect("JSON", *FORMATS, "transcripts")
             self._read_json(source)
-        elif form == "outcomes":
+            return
+        self._expect(*(("outcomes as CSV", "outcomes") if form == "outcomes" else ("OTLP as protobuf", "otlp")))
+        if form == "outcomes":
             self._read_outcomes(source)
         elif form == "protobuf messages":
             self._read_messages(source)
@@ -170,14 +193,44 @@ class _Import:
                 self._result.skip(place, found.reason)
                 continue
             try:
-                if _is_other_signal(found.value):
-                    self._result.other_signals += 1
-                elif is_otlp(found.value):
-                    self._take(source, place, decode_json(found.value))
-                else:
-                    self._take_transcripts(source, place, found.value, transcripts)
+                self._take_documents(source, place, found.value, transcripts)
+            except _OtherFormatError:
+                raise
             except DecodeError as err:
                 self._result.skip(place, str(err))
+
+    def _expect(self, found: str, *possible: str) -> None:
+        if self._form is not None and self._form not in possible:
+            raise _OtherFormatError(
+                f"is {found}, not {_TITLES[self._form]}; leave --format out, or name what the file is"
+            )
+
+    def _take_documents(self, source: Source, place: str, document: Any, reader: TranscriptReader) -> None:
+        items = cast("list[Any]", document) if isinstance(document, list) else []
+        if not items or is_conversation(document) or all(map(FORMATS["otlp"].recognises, items)):
+            self._take_document(source, place, document, reader)
+            return
+        for index, item in enumerate(items):
+            try:
+                self._take_document(source, f"{place}[{index}]", item, reader)
+            except _OtherFormatError:
+                raise
+            except DecodeError as err:
+                self._result.skip(f"{place}[{index}]", str(err))
+
+    def _take_document(self, source: Source, place: str, document: Any, reader: TranscriptReader) -> None:
+        if _is_other_signal(document):
+            self._result.other_signals += 1
+        elif (name := format_of(document)) is not None:
+            self._expect(FORMATS[name].title, name)
+            self._take(source, place, FORMATS[name].decode(document, None))
+        elif self._form in FORMATS:
+            raise _OtherFormatError(
+                f"is not {_TITLES[self._form]}: {place} is {describe(document)}; "
+                "leave --format out, or name what the file is"
+            )
+        else:
+            self._take_transcript(source, place, document, reader)
 
     def _read_protobuf(self, source: Source) -> None:
         body = source.stream.read(MAX_DOCUMENT_BYTES + 1)
@@ -218,24 +271,15 @@ class _Import:
         result = self._result
         for problem in decoded.problems:
             result.skip(place, problem)
+        result.skipped_count += max(0, decoded.rejected_spans + decoded.rejected_logs - len(decoded.problems))
         result.leniencies.update(decoded.leniencies)
         result.logs_without_span += decoded.logs_without_span
         result.spans += len(decoded.spans)
         result.logs += len(decoded.logs)
         self._traces.update(hash(row.trace_id) for row in decoded.spans)
-        self._batches.add("spans", self._tag.rows(decoded.spans), sum(len(row.attributes) for row in decoded.spans))
-        self._batches.add("logs", self._tag.rows(decoded.logs), sum(len(row.attributes) for row in decoded.logs))
+        self._batches.add("spans", self._tag.rows(decoded.spans), _size(decoded.spans))
+        self._batches.add("logs", self._tag.rows(decoded.logs), _size(decoded.logs))
         self._report(source)
-
-    def _take_transcripts(self, source: Source, place: str, document: Any, reader: TranscriptReader) -> None:
-        if not isinstance(document, list) or is_conversation(document):
-            self._take_transcript(source, place, document, reader)
-            return
-        for index, record in enumerate(cast("list[Any]", document)):
-            try:
-                self._take_transcript(source, f"{place}[{index}]", record, reader)
-            except DecodeError as err:
-                self._result.skip(f"{place}[{index}]", str(err))
 
     def _take_transcript(self, source: Source, place: str, record: Any, reader: TranscriptReader) -> None:
         transcript = reader.read(record)
@@ -314,6 +358,10 @@ class _Tag:
         return known
 
 
+def _size(rows: Sequence[SpanRow | LogRow]) -> int:
+    return sum(len(row.attributes) + len(row.resource_attributes) + len(row.scope_attributes) for row in rows)
+
+
 def _is_other_signal(document: object) -> bool:
     return isinstance(document, dict) and any(key in document for key in _OTHER_SIGNALS)
 
@@ -326,6 +374,8 @@ def _decode_protobuf(body: bytes) -> Decoded:
     """
     try:
         traces = decode_traces_protobuf(body)
+    except TooManyPartsError:
+        raise
     except DecodeError:
         return decode_logs_protobuf(body)
     if traces.spans:
@@ -334,4 +384,4 @@ def _decode_protobuf(body: bytes) -> Decoded:
         logs = decode_logs_protobuf(body)
     except DecodeError:
         return traces
-    return logs if logs.logs or logs.logs_without_span else traces
+    return logs if logs.spans or logs.logs or logs.logs_without_span else traces

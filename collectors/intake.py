@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -36,13 +36,18 @@ Response = ExportTraceServiceResponse | ExportLogsServiceResponse
 
 COUNTS_FILE = "receiver.json"
 COMMIT_TIMEOUT_S = 30.0
+RETRY_AFTER_S = 2
 
 _GROUP_S = 0.02
 _GROUP_ROWS = 8_192
+_GROUP_BYTES = 32 << 20
 _REFRESH_S = 3.0
 _REFRESH_SHARE = 4
 _REFRESH_WAIT_S = 0.5
 _STOP_WAIT_S = 2.0
+# What a body holds may take thirty times its room: one that is larger than this is decoded when no other such one is.
+_LARGE_BYTES = 4 << 20
+_MAX_PARTS = 1 << 18
 _SHOWN_PROBLEMS = 3
 
 _logger = logging.getLogger("agenttrace")
@@ -94,6 +99,7 @@ def read_counts(db: Path) -> Counts | None:
 class _Commit(NamedTuple):
     spans: list[SpanRow]
     logs: list[LogRow]
+    size: int
     done: "Future[None]"
 
 
@@ -109,6 +115,7 @@ class Intake:
         self._waiting_bytes = 0
         self._in_flight = 0
         self._lock = threading.Lock()
+        self._large = threading.Lock()
         self._commits: SimpleQueue[_Commit | None] = SimpleQueue()
         self._has_new = threading.Event()
         self._stopping = threading.Event()
@@ -167,12 +174,13 @@ class Intake:
         with self._lock:
             self._in_flight += 1
         try:
-            decoded = _decode(signal, encoding, body)
+            with self._large if len(body) > _LARGE_BYTES else nullcontext():
+                decoded = _decode(signal, encoding, body)
             done: Future[None] = Future()
             # From here on nobody can cancel it: the rows will be written.
             done.set_running_or_notify_cancel()
             if decoded.spans or decoded.logs:
-                self._commits.put(_Commit(decoded.spans, decoded.logs, done))
+                self._commits.put(_Commit(decoded.spans, decoded.logs, len(body) + decoded.shared_bytes, done))
             else:
                 done.set_result(None)
             return decoded, done
@@ -195,6 +203,11 @@ class Intake:
         with self._lock:
             self.counts.refused[reason] += 1
 
+    def count_fault(self, err: Exception) -> None:
+        """Counts a request that a fault of ours has ended, and logs it."""
+        self.count_refused("internal error")
+        _logger.error("a request met an internal error; please report it", exc_info=err)
+
     def _commit_loop(self) -> None:
         while (first := self._commits.get()) is not None:
             batch = [first]
@@ -207,7 +220,10 @@ class Intake:
     def _gather(self, batch: list[_Commit]) -> bool:
         """Adds what is queued, and what is being decoded, to a batch; True where the end was among it."""
         deadline = time.monotonic() + _GROUP_S
-        while sum(len(commit.spans) + len(commit.logs) for commit in batch) < _GROUP_ROWS:
+        while (
+            sum(len(commit.spans) + len(commit.logs) for commit in batch) < _GROUP_ROWS
+            and sum(commit.size for commit in batch) < _GROUP_BYTES
+        ):
             # A lone client must not wait for others that do not come.
             wait_s = deadline - time.monotonic() if self._in_flight else 0.0
             try:
@@ -300,15 +316,16 @@ class Held:
 
 def _decode(signal: Signal, encoding: Encoding, body: bytes) -> Decoded:
     if encoding == "json":
-        return decode_json(body)
-    return decode_traces_protobuf(body) if signal == "traces" else decode_logs_protobuf(body)
+        return decode_json(body, max_parts=_MAX_PARTS)
+    decode = decode_traces_protobuf if signal == "traces" else decode_logs_protobuf
+    return decode(body, _MAX_PARTS)
 
 
 def response_for(signal: Signal, decoded: Decoded) -> Response:
     """Builds the answer to an accepted request: empty, or what was skipped and why."""
     message = "; ".join(decoded.problems[:_SHOWN_PROBLEMS])
-    if len(decoded.problems) > _SHOWN_PROBLEMS:
-        message += f"; and {len(decoded.problems) - _SHOWN_PROBLEMS} more"
+    if (more := decoded.rejected_spans + decoded.rejected_logs - _SHOWN_PROBLEMS) > 0:
+        message += f"; and {more} more"
     if signal == "traces":
         traces = ExportTraceServiceResponse()
         if decoded.problems:

@@ -17,8 +17,10 @@ MAX_DOCUMENT_BYTES = 512 << 20
 _SKIP_BYTES = 1 << 20
 _BLANK = b" \t\r\n,\xef\xbb\xbf"
 _STRING_OR_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["{}\[\]]')
-# Inside another document no line begins like this: what is printed over several lines indents its objects.
+# Inside another document seldom a line begins like this: what is printed over several lines indents its objects.
 _RECORD_BEGINS = re.compile(rb'\s*\{\s*"resource_?(?:Spans|Logs|spans|logs)"|\{\s*"')
+_OTLP_KEYS = (b'"resourceSpans"', b'"resourceLogs"')
+_FIRST_KEY = re.compile(rb'\s*\{\s*("(?:[^"\\]|\\.)*")\s*:')
 
 
 class Document(NamedTuple):
@@ -105,13 +107,19 @@ class _Splitter:
         line = self._first_line if self._begun else number
         return self._bad(line, f"longer than {MAX_DOCUMENT_BYTES >> 20} MiB")
 
-    def end(self) -> Iterator[BadDocument]:
-        if self._begun:
-            yield self._bad(self._first_line, "the document that begins here does not end")
+    def end(self) -> Iterator[Document | BadDocument]:
+        if not self._begun:
+            return
+        lines, first = self._begun, self._first_line
+        yield self._bad(first, "the document that begins here does not end")
+        # What follows a torn beginning may be whole.
+        for number, line in enumerate(lines[1:], first + 1):
+            if _RECORD_BEGINS.match(line) and (found := self._alone(number, line.strip(_BLANK))) is not None:
+                yield found
 
     def _alone(self, number: int, line: bytes) -> Document | None:
         """Parses a line that is a document by itself."""
-        if self._begun and (self._begun[0][:1] == b"[" or not _RECORD_BEGINS.match(line)):
+        if self._begun and (self._begun[0][:1] == b"[" or not _RECORD_BEGINS.match(line) or self._is_member(line)):
             return None
         try:
             return (
@@ -119,6 +127,11 @@ class _Splitter:
             )
         except DecodeError:
             return None
+
+    def _is_member(self, line: bytes) -> bool:
+        """Says whether a line may be an object within the document that has begun: it begins with another key."""
+        first, own = (_FIRST_KEY.match(text) for text in (b"".join(self._begun[:2]), line))
+        return first is not None and own is not None and own[1] not in (first[1], *_OTLP_KEYS)
 
     def _scan(self, text: bytes) -> int:
         """Follows the brackets; returns where the document ends, else the end of the text. Depth -1: torn."""

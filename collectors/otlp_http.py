@@ -7,20 +7,30 @@ a broken connection, take that for a network fault, and try again.
 
 import asyncio
 import hmac
+import logging
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
-from google.rpc.code_pb2 import INVALID_ARGUMENT, UNAUTHENTICATED, UNAVAILABLE, UNIMPLEMENTED
+from google.rpc.code_pb2 import INTERNAL, INVALID_ARGUMENT, UNAUTHENTICATED, UNAVAILABLE, UNIMPLEMENTED
 from google.rpc.status_pb2 import Status
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from agenttrace.collectors.decode import Decoded
-from agenttrace.collectors.intake import COMMIT_TIMEOUT_S, Encoding, Held, Intake, Response, Signal, response_for
+from agenttrace.collectors.decode import Decoded, TooManyPartsError
+from agenttrace.collectors.intake import (
+    COMMIT_TIMEOUT_S,
+    RETRY_AFTER_S,
+    Encoding,
+    Held,
+    Intake,
+    Response,
+    Signal,
+    response_for,
+)
 from agenttrace.errors import DecodeError, SpoolError
 
 SIGNALS: dict[str, Signal] = {"/v1/traces": "traces", "/v1/logs": "logs"}
@@ -30,13 +40,18 @@ _ENCODINGS: dict[str, Encoding] = {"application/x-protobuf": "protobuf", "applic
 _CONTENT_TYPES = {encoding: content_type for content_type, encoding in _ENCODINGS.items()}
 _COMPRESSIONS = ("gzip", "x-gzip", "deflate")
 _CODES = {400: INVALID_ARGUMENT, 401: UNAUTHENTICATED, 413: INVALID_ARGUMENT, 503: UNAVAILABLE}
-_RETRY_AFTER_S = 2
 _HEADER_TIMEOUT_S = 10.0
+# Exporters send every few seconds on one connection. One that closes in between breaks the next request, which not all
+# of them send again; so the client's own limit, 90 s where it has one, must come first.
+KEEP_ALIVE_S = 120
 _IDLE_TIMEOUT_S = 10.0
 _BODY_TIMEOUT_S = 60.0
 _DRAIN_TIMEOUT_S = 5.0
 _DRAIN_BYTES = 64 << 20
 _INFLATE_STEP_BYTES = 1 << 20
+_HTTP2_PREFACE = b"PRI * HTTP/2.0"
+
+_logger = logging.getLogger("agenttrace")
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -61,17 +76,21 @@ class _Answer(NamedTuple):
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP/1.1 that gives up on a client that connects and does not finish its headers in time."""
+    """HTTP/1.1 that gives up on a client that connects and does not finish its headers in time.
+
+    Between two requests a connection may rest for longer; it makes way for a new one where there are too many.
+    """
 
     _deadline: asyncio.TimerHandle | None = None
+    _rests_since: float | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Begins to wait for a request."""
         super().connection_made(transport)
-        if len(self.connections) > MAX_CONNECTIONS:
+        if len(self.connections) > MAX_CONNECTIONS and not self._makes_way():
             transport.abort()
         else:
-            self._await_request()
+            self._await_request(_HEADER_TIMEOUT_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Ends the wait."""
@@ -81,6 +100,10 @@ class BoundedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Ends the wait where the headers are complete."""
         before = self.cycle
+        if data.startswith(_HTTP2_PREFACE):
+            _logger.warning("a client speaks gRPC to the HTTP port; name the gRPC port in its endpoint")
+        if self._rests_since is not None:
+            self._await_request(_HEADER_TIMEOUT_S)
         super().data_received(data)
         if self.cycle is not before:
             self._stop_waiting()
@@ -90,19 +113,32 @@ class BoundedProtocol(H11Protocol):
         before = self.cycle
         super().on_response_complete()
         if self.cycle is before:
-            self._await_request()
+            self._await_request(KEEP_ALIVE_S)
+            self._rests_since = self.loop.time()
 
-    def _await_request(self) -> None:
+    def _await_request(self, seconds: float) -> None:
         self._stop_waiting()
-        self._deadline = self.loop.call_later(_HEADER_TIMEOUT_S, self._give_up)
+        self._deadline = self.loop.call_later(seconds, self._give_up)
 
     def _stop_waiting(self) -> None:
+        self._rests_since = None
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
     def _give_up(self) -> None:
         self.transport.abort()
+
+    def _makes_way(self) -> bool:
+        """Ends the connection that has rested longest; False where none rests."""
+        others = cast("set[BoundedProtocol]", self.connections)
+        resting = [other for other in others if other._rests_since is not None]
+        if not resting:
+            return False
+        longest = min(resting, key=lambda other: other._rests_since or 0.0)
+        longest._stop_waiting()
+        longest._give_up()
+        return True
 
 
 class OTLPApp:
@@ -133,6 +169,11 @@ class OTLPApp:
             answer = _encoded(refused.status, status, encoding, refused.headers)
         except _ClientGoneError:
             return
+        except Exception as err:
+            # A fault of ours, which the same body would meet again.
+            self._intake.count_fault(err)
+            status = Status(code=INTERNAL, message=f"internal error: {type(err).__name__}")
+            answer = _encoded(500, status, encoding, {"connection": "close"})
         head = [(name.encode(), value.encode("latin-1")) for name, value in answer.headers.items()]
         head.append((b"content-length", str(len(answer.body)).encode()))
         await send({"type": "http.response.start", "status": answer.status, "headers": head})
@@ -193,6 +234,8 @@ class OTLPApp:
 
         try:
             return await asyncio.get_running_loop().run_in_executor(self._decoders, work)
+        except TooManyPartsError as err:
+            raise _RefusedError(413, str(err)) from err
         except DecodeError as err:
             raise _RefusedError(400, str(err)) from err
 
@@ -264,7 +307,7 @@ async def _commit(written: "Future[None]") -> None:
 
 
 def _busy(message: str = "too many requests are waiting") -> _RefusedError:
-    return _RefusedError(503, message, {"retry-after": str(_RETRY_AFTER_S)})
+    return _RefusedError(503, message, {"retry-after": str(RETRY_AFTER_S)})
 
 
 def _signal(path: str) -> Signal:

@@ -15,7 +15,10 @@ from typing import Any, BinaryIO, NamedTuple, cast
 from agenttrace.collectors.outcomes_csv import is_outcomes_header
 from agenttrace.errors import DecodeError
 
-ACCEPTED = "accepted are OTLP JSON or protobuf, chat transcripts as JSON, and outcomes as CSV, each also as gzip"
+ACCEPTED = (
+    "accepted are OTLP JSON or protobuf, Jaeger and Tempo JSON, chat transcripts as JSON, and outcomes as CSV, "
+    "each also as gzip"
+)
 
 _HEAD_BYTES = 64 << 10
 _MAGIC = {

@@ -96,7 +96,8 @@ class TranscriptReader:
         if found is None:
             raise DecodeError(
                 f"the document is {describe(cast('object', record))}; expected the key 'resourceSpans' or "
-                f"'resourceLogs' (OTLP), or chat messages under {wanted} (--messages KEY names another)"
+                f"'resourceLogs' (OTLP), 'data' (Jaeger), 'batches' (Tempo), or chat messages under {wanted} "
+                "(--messages KEY names another)"
             )
         if not isinstance(members[found], list):
             raise DecodeError(f"{found!r} is {describe(members[found])}; expected a list of chat messages")

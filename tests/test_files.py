@@ -193,6 +193,10 @@ def test_bad_line_and_bad_span_are_reported_with_their_places(
         b'{\n  "a": "torn\n  "b": 1\n}\n',
         b'{\n  "a": 1,\n}\n',
         b"{}{\n",
+        b"[\n",
+        b'[{"resourceSpans":[]},\n',
+        b'{"data":[\n',
+        b'{"resourceLogs":[{"scopeLogs":[\n',
         b"\x00\x01\xff\n",
     ],
 )
@@ -229,7 +233,8 @@ def test_file_of_another_kind_is_named(
     assert "\n" not in found
     assert "secret" not in found
     assert found.endswith(
-        "; accepted are OTLP JSON or protobuf, chat transcripts as JSON, and outcomes as CSV, each also as gzip"
+        "; accepted are OTLP JSON or protobuf, Jaeger and Tempo JSON, chat transcripts as JSON, "
+        "and outcomes as CSV, each also as gzip"
     )
     assert (result.files, result.spans) == (0, 0)
     assert not spool_folder(store).exists()
@@ -239,8 +244,8 @@ def test_json_of_another_kind_is_named_by_its_keys(tmp_path: Path, store: Path, 
     result = import_files([file(b'{"traceEvents": [], "\\u001b[31m": 1}')], store)
     assert skipped(result, tmp_path) == [
         "input:1: the document is an object with the keys 'traceEvents', '\\x1b[31m'; "
-        "expected the key 'resourceSpans' or 'resourceLogs' (OTLP), or chat messages under 'messages' or 'traj' "
-        "(--messages KEY names another)"
+        "expected the key 'resourceSpans' or 'resourceLogs' (OTLP), 'data' (Jaeger), 'batches' (Tempo), "
+        "or chat messages under 'messages' or 'traj' (--messages KEY names another)"
     ]
 
 
@@ -267,6 +272,9 @@ def test_torn_gzip_lands_up_to_the_tear(tmp_path: Path, store: Path, file: Calla
 def test_problems_are_counted_beyond_those_that_are_kept(store: Path, file: Callable[[bytes], Path]) -> None:
     result = import_files([file(b'{"a":1}\n' * (MAX_PROBLEMS + 5) + line())], store)
     assert (len(result.skipped), result.skipped_count, result.spans) == (MAX_PROBLEMS, MAX_PROBLEMS + 5, 1)
+    bad = request(2, spanId="x")["resourceSpans"] * (MAX_PROBLEMS + 5)
+    result = import_files([file(json.dumps({"resourceSpans": bad}).encode() + line())], store)
+    assert (len(result.skipped), result.skipped_count, result.spans) == (MAX_PROBLEMS, MAX_PROBLEMS + 5, 1)
 
 
 def test_what_is_too_long_to_be_held_is_skipped(
@@ -282,6 +290,22 @@ def test_what_is_too_long_to_be_held_is_skipped(
         assert result.spans == 3
     result = import_files([file(BODY.read_bytes())], store)
     assert skipped(result, tmp_path) == ["input: longer than 0 MiB"]
+
+
+def test_objects_of_a_document_may_stand_on_lines_of_their_own(store: Path, file: Callable[[bytes], Path]) -> None:
+    groups = [json.dumps(request(number)["resourceSpans"][0]).encode() for number in (1, 2, 3)]
+    content = b'{"resourceSpans":[\n' + b",\n".join(groups) + b"\n]}\n"
+    result = import_files([file(content)], store)
+    assert (result.skipped, result.spans) == ([], 3)
+
+
+def test_bad_item_of_a_list_costs_itself_alone(tmp_path: Path, store: Path, file: Callable[[bytes], Path]) -> None:
+    result = import_files([file(json.dumps([request(1), 5, {"a": 1}, [request(3)], request(2)]).encode())], store)
+    assert [message.partition(";")[0] for message in skipped(result, tmp_path)] == [
+        "input:1[1]: the document is a number",
+        "input:1[2]: the document is an object with the keys 'a'",
+    ]
+    assert result.spans == 3
 
 
 def test_spool_that_cannot_be_written_is_named(store: Path) -> None:
@@ -303,6 +327,18 @@ def test_the_same_file_twice_adds_nothing(store: Path, tmp_path: Path) -> None:
     assert all(first)
     import_files([*files, *files], store)
     assert [rows(store, f"SELECT {which} FROM {table} ORDER BY ALL") for table, which in columns.items()] == first
+
+
+def test_span_with_two_start_times_is_one_step(store: Path, file: Callable[[bytes], Path]) -> None:
+    # More than a minute apart the store does not see that they are one; every join of the rebuild doubles what stands
+    # there twice.
+    late = str(10**18)
+    chat = [{"key": "gen_ai.operation.name", "value": {"stringValue": "chat"}}]
+    content = line(1, attributes=chat) + line(1, attributes=chat, startTimeUnixNano=late, endTimeUnixNano=late)
+    for part in content.splitlines():
+        import_files([file(part)], store)
+        refresh(store)
+    assert rows(store, "SELECT kind, end_time IS NOT NULL FROM steps") == [("model", True)]
 
 
 def test_import_settles_what_it_brings(store: Path, file: Callable[[bytes], Path]) -> None:

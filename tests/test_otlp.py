@@ -13,7 +13,8 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ from urllib.parse import urlsplit
 import duckdb
 import grpc
 import pytest
+from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -290,6 +292,97 @@ def test_gzip_bomb_is_stopped_while_it_unpacks(shared: OTLPReceiver) -> None:
     assert post(shared, BODY, PROTOBUF)[0] == 200
 
 
+def test_chunked_body_on_a_connection_that_stays_open(receiver: OTLPReceiver, store: Path) -> None:
+    with closing(connect(receiver)) as connection:
+        for number in range(1, 4):
+            body = json_body(number)
+            headers = {"Content-Type": "application/json; charset=utf-8", "Expect": "100-continue"}
+            connection.request("POST", "/v1/traces", iter([body[:9], body[9:]]), headers, encode_chunked=True)
+            response = connection.getresponse()
+            assert (response.status, response.read(), response.will_close) == (200, b"{}", False)
+    assert rows(store) == [(3,)]
+
+
+def test_answers_come_at_once(receiver: OTLPReceiver) -> None:
+    # Without TCP_NODELAY the second part of an answer waits for the client's ACK, which comes after 40 ms.
+    with closing(connect(receiver)) as connection:
+        accepted: list[socket.socket] = []
+
+        def protocol_of_accepted() -> bool:
+            server = receiver._server
+            accepted[:] = [protocol.transport.get_extra_info("socket") for protocol in server.server_state.connections]
+            return bool(accepted)
+
+        connection.connect()
+        until(protocol_of_accepted)
+        assert accepted[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_fault_of_ours_is_answered_as_one(
+    shared: OTLPReceiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(shared._intake, "take", fail)
+    status, answered, content = post(shared, BODY, PROTOBUF)
+    assert (status, answered["content-type"]) == (500, "application/x-protobuf")
+    assert Status.FromString(content).message == "internal error: RuntimeError"
+    assert "please report it" in caplog.text
+    monkeypatch.undo()
+    assert post(shared, BODY, PROTOBUF)[0] == 200
+
+
+# What grows
+
+
+def tag(number: int, content: bytes) -> bytes:
+    """One field of protobuf."""
+    length, prefix = len(content), bytearray([number << 3 | 2])
+    while length > 127:
+        prefix.append(length & 127 | 128)
+        length >>= 7
+    return bytes(prefix) + bytes([length]) + content
+
+
+EMPTY = b"\x0a\x00" * 300_000
+IDS = tag(1, b"t" * 16) + tag(2, b"s" * 8)
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "body"),
+    [
+        ("/v1/traces", PROTOBUF, EMPTY),
+        ("/v1/logs", PROTOBUF, EMPTY),
+        ("/v1/traces", PROTOBUF, tag(1, EMPTY.replace(b"\x0a", b"\x12"))),
+        ("/v1/traces", PROTOBUF, tag(1, tag(2, EMPTY.replace(b"\x0a", b"\x12")))),
+        ("/v1/logs", PROTOBUF, tag(1, tag(2, EMPTY.replace(b"\x0a", b"\x12")))),
+        ("/v1/traces", PROTOBUF, tag(1, tag(2, tag(2, IDS + EMPTY.replace(b"\x0a", b"\x5a"))))),
+        ("/v1/traces", JSON, b'{"resourceSpans":[' + b"{}," * 300_000 + b"{}]}"),
+        ("/v1/traces", JSON, b'{"resourceSpans":[{"scopeSpans":[{"spans":[' + b"0," * 300_000 + b"0]}]}]}"),
+        ("/v1/traces", JSON, b"[" + b"{}," * 300_000 + b"{}]"),
+    ],
+)
+def test_millions_of_next_to_nothing_are_refused(
+    path: str, headers: dict[str, str], body: bytes, shared: OTLPReceiver
+) -> None:
+    status, _, content = post(shared, gzip.compress(body, 1), headers | {"Content-Encoding": "gzip"}, path)
+    assert status == 413
+    assert b"more than 262144 spans, events and the like; send smaller batches" in content
+    assert post(shared, BODY, PROTOBUF)[0] == 200
+
+
+def test_what_stands_beside_every_record_is_bounded(receiver: OTLPReceiver, store: Path) -> None:
+    resource = tag(1, tag(1, tag(1, b"a") + tag(2, tag(1, b"x" * (8 << 20)))))
+    spans = b"".join(tag(2, tag(1, b"t" * 16) + tag(2, number.to_bytes(8))) for number in range(1, 100))
+    status, _, content = post(receiver, tag(1, resource + tag(2, spans)), PROTOBUF)
+    answer = ExportTraceServiceResponse.FromString(content).partial_success
+    assert (status, answer.rejected_spans) == (200, 84)
+    assert "too large to stand beside every record" in answer.error_message
+    assert answer.error_message.endswith("; and 81 more")
+    assert rows(store) == [(15,)]
+
+
 # Clients that do not do as they should
 
 
@@ -334,6 +427,26 @@ def test_connections_are_bounded(shared: OTLPReceiver, monkeypatch: pytest.Monke
         client.close()
 
 
+def test_connection_rests_between_two_requests_and_makes_way_where_there_are_too_many(
+    shared: OTLPReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agenttrace.collectors.otlp_http._HEADER_TIMEOUT_S", 0.3)
+    with closing(connect(shared)) as resting, closing(connect(shared)) as latest:
+        for connection in (resting, latest):
+            connection.request("POST", "/v1/traces", BODY, PROTOBUF)
+            assert connection.getresponse().read() == b""
+        resting.sock.settimeout(0.6)
+        with pytest.raises(TimeoutError):
+            resting.sock.recv(1)
+        monkeypatch.setattr("agenttrace.collectors.otlp_http.MAX_CONNECTIONS", 2)
+        resting.sock.settimeout(DEADLINE_S)
+        assert post(shared, BODY, PROTOBUF)[0] == 200
+        assert is_dropped(resting.sock)
+        # Its next request has begun and does not end.
+        latest.sock.sendall(b"POST /v1/traces HTTP/1.1\r\n")
+        assert is_dropped(latest.sock)
+
+
 # gRPC
 
 
@@ -353,6 +466,14 @@ def test_spans_and_logs_of_the_sdk_arrive_over_grpc(store: Path) -> None:
         logs.shutdown()
         assert (receiver.counts.spans, receiver.counts.logs) == (1, 1)
     assert rows(store, "SELECT name, scope_name FROM spans") == [("chat", "lib")]
+
+
+def test_grpc_at_the_port_of_http_is_named(shared: OTLPReceiver, caplog: pytest.LogCaptureFixture) -> None:
+    with grpc.insecure_channel(urlsplit(shared.urls[0]).netloc) as channel:
+        export = channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
+        with pytest.raises(grpc.RpcError):
+            export(BODY, timeout=DEADLINE_S)
+    assert "a client speaks gRPC to the HTTP port" in caplog.text
 
 
 def test_grpc_stores_and_refuses_as_http_does(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,7 +498,14 @@ def test_grpc_stores_and_refuses_as_http_does(store: Path, monkeypatch: pytest.M
         bomb = {"compression": grpc.Compression.Gzip}
         assert code(bytes(1 << 20), **bomb) == grpc.StatusCode.RESOURCE_EXHAUSTED
         monkeypatch.setattr(receiver._intake._spool, "_cap_bytes", 1)
-        assert code(BODY) == grpc.StatusCode.UNAVAILABLE
+        with pytest.raises(grpc.RpcError) as refused:
+            export(BODY, metadata=bearer, timeout=DEADLINE_S)
+        assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
+        details = dict(refused.value.trailing_metadata())
+        (packed,) = Status.FromString(details["grpc-status-details-bin"]).details
+        retry, same = RetryInfo(), RetryInfo.FromString(details["google.rpc.retryinfo-bin"])
+        assert packed.Unpack(retry)
+        assert (retry, retry.retry_delay.seconds) == (same, 2)
         monkeypatch.setattr(receiver._intake, "_max_waiting_bytes", 1)
         assert code(BODY) == grpc.StatusCode.UNAVAILABLE
         assert receiver.counts.refused == {"INVALID_ARGUMENT": 1, "UNAUTHENTICATED": 2, "UNAVAILABLE": 2}
@@ -492,7 +620,7 @@ SERVER = """
 import sys
 from pathlib import Path
 from agenttrace.collectors.otlp import OTLPReceiver
-OTLPReceiver(Path(sys.argv[1]), http_port=0).run(ready=lambda urls: print(urls[0], flush=True))
+OTLPReceiver(Path(sys.argv[1]), http_port=0, grpc_port=0).run(ready=lambda urls: print(*urls, flush=True))
 print("ended", flush=True)
 """
 
@@ -503,7 +631,7 @@ def server_process(db: Path) -> Iterator[tuple[subprocess.Popen[str], OTLPReceiv
     try:
         assert process.stdout
         client = OTLPReceiver(db)
-        client.counts.urls = [process.stdout.readline().strip()]
+        client.counts.urls = process.stdout.readline().split()
         yield process, client
     finally:
         process.kill()
@@ -533,6 +661,49 @@ def test_receiver_ends_in_good_order(number: signal.Signals, store: Path) -> Non
     assert counts
     assert counts.stopped
     assert rows(store) == [(1,)]
+
+
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_what_was_acknowledged_under_load_is_in_the_store_after_sigterm(transport: str, store: Path) -> None:
+    acknowledged: list[int] = []
+
+    def over_http(url: str, numbers: Iterator[int]) -> None:
+        address = urlsplit(url)
+        with closing(
+            http.client.HTTPConnection(address.hostname or "", address.port, timeout=DEADLINE_S)
+        ) as connection:
+            for number in numbers:
+                connection.request("POST", "/v1/traces", json_body(number), JSON)
+                if connection.getresponse().read() == b"{}":
+                    acknowledged.append(number)
+
+    def over_grpc(url: str, numbers: Iterator[int]) -> None:
+        with grpc.insecure_channel(url.removeprefix("grpc://")) as channel:
+            export = channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
+            for number in numbers:
+                message = ExportTraceServiceRequest()
+                message.resource_spans.add().scope_spans.add().spans.add(trace_id=b"t" * 16, span_id=number.to_bytes(8))
+                export(message.SerializeToString(), timeout=DEADLINE_S)
+                acknowledged.append(number)
+
+    def client(send: Callable[[str, Iterator[int]], None], url: str, first: int) -> None:
+        with suppress(OSError, http.client.HTTPException, grpc.RpcError):
+            send(url, count(first, 8))
+
+    with server_process(store) as (process, receiver):
+        url = receiver.urls[transport == "grpc"]
+        send = over_grpc if transport == "grpc" else over_http
+        threads = [threading.Thread(target=client, args=(send, url, number)) for number in range(1, 9)]
+        for thread in threads:
+            thread.start()
+        until(lambda: len(acknowledged) > 40)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 0
+        for thread in threads:
+            thread.join()
+    assert Spool(spool_folder(store)).segments() == []
+    stored = {int(span_id, 16) for (span_id,) in rows(store, "SELECT span_id FROM spans")}
+    assert set(acknowledged) <= stored
 
 
 def test_place_that_cannot_be_listened_on_is_named(receiver: OTLPReceiver, store: Path) -> None:

@@ -358,8 +358,8 @@ def test_one_json_document_holds_a_list_of_them(packed: bool, tmp_path: Path, st
     result = import_files([path], store)
     assert (result.files, result.transcripts, result.traces) == (1, 2, 2)
     expected = (
-        "expected the key 'resourceSpans' or 'resourceLogs' (OTLP), or chat messages under 'messages' or 'traj' "
-        "(--messages KEY names another)"
+        "expected the key 'resourceSpans' or 'resourceLogs' (OTLP), 'data' (Jaeger), 'batches' (Tempo), "
+        "or chat messages under 'messages' or 'traj' (--messages KEY names another)"
     )
     assert skipped(result) == [
         f"runs.json:1[2]: the document is an object with the keys 'other'; {expected}",
@@ -390,7 +390,8 @@ def test_key_of_the_messages_can_be_named(bring: Callable[..., ImportResult], st
     assert result.transcripts == 1
     assert skipped(result) == [
         "runs.jsonl:2: the document is an object with the keys 'messages'; expected the key 'resourceSpans' or "
-        "'resourceLogs' (OTLP), or chat messages under 'history' (--messages KEY names another)"
+        "'resourceLogs' (OTLP), 'data' (Jaeger), 'batches' (Tempo), or chat messages under 'history' "
+        "(--messages KEY names another)"
     ]
     assert rows(store, "SELECT final_response FROM trajectories") == [("b",)]
 
