@@ -5,12 +5,17 @@ is [{role, name?, parts: [{type, ...}]}] with part types text, reasoning, tool_c
 other, after the OpenTelemetry GenAI conventions (gen_ai.input.messages).
 """
 
+import re
 from typing import Any, cast
 
-from agenttrace.json_text import Object, as_list, as_object, captured, decoded_value, dump, parsed_value
+from agenttrace.json_text import Object, as_list, as_object, captured, decoded_value, dump, parsed_value, try_parse
+from agenttrace.python_repr import json_of_repr
 
 _ROLES = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "model": "assistant"}
-_CALL_IDS = ("toolCallId", "toolUseId", "tool_use_id", "call_id", "id")
+_CALL_IDS = ("toolCallId", "toolUseId", "tool_use_id", "call_id", "id", "tool_call_id")
+_CALL_NAMES = ("name", "toolName", "tool_name")
+_CALL_ARGUMENTS = ("arguments", "args", "input", "tool_kwargs")
+_ENUM_MEMBER = re.compile(r"<\w+\.\w+: '(\w+)'>")
 
 
 def messages(text: str) -> str | None:
@@ -24,16 +29,43 @@ def messages(text: str) -> str | None:
     if len(items) == 1 and isinstance(items[0], list):
         # LangChain's callbacks take a batch of conversations; a model call has one.
         items = cast(list[Any], items[0])
-    found = [_message(cast(Object, item)) for item in items if isinstance(item, dict)]
+    objects = [cast(Object, item) for item in items if isinstance(item, dict)]
+    found = [_message(item) for item in objects]
+    if not any(message["parts"] for message in found) and any(_is_hidden(item.get("content")) for item in objects):
+        return None
     return dump(found) if found else None
+
+
+def repr_messages(text: str) -> str | None:
+    """What `messages` gives, where a text may be the repr of an object of OpenAI: a message, a call, reasoning."""
+    value = decoded_value(text)
+    if not isinstance(value, list):
+        return messages(text)
+    found: list[Object] = []
+    for item in (as_object(item) for item in cast(list[Any], value)):
+        parts = as_list(item.get("parts"))
+        found.append(item | {"parts": [part for block in parts for part in _repr_parts(as_object(block))]})
+    return messages(dump(found))
+
+
+def _repr_parts(block: Object) -> list[Object]:
+    text = block.get("content")
+    if block.get("type") == "text" and isinstance(text, str) and text.startswith(("{'", "Response")):
+        value = as_object(try_parse(json_of_repr(text) or ""))
+        if value.get("tool_calls") or value.get("type") in ("function_call", "reasoning", "message"):
+            return _flat_parts(value, "assistant")
+    return [block]
 
 
 def tool_definitions(text: str) -> str | None:
     """Offered tools as [{name, description, parameters}], from bare ones or {"type": "function", "function": {...}}."""
-    value = decoded_value(text)
+    value = _haystack_tools(decoded_value(text))
     if not isinstance(value, list):
         return None
-    return dump([found for item in cast(list[Any], value) if (found := _tool_definition(parsed_value(item)))])
+    items = cast(list[Any], value)
+    found = [definition for item in items if (definition := _tool_definition(parsed_value(item)))]
+    # Definitions of a form that nobody here reads are not known; they do not say that no tool was offered.
+    return dump(found) if found or not items else None
 
 
 def _message(message: Object) -> Object:
@@ -42,8 +74,18 @@ def _message(message: Object) -> Object:
         # OpenInference: "message"; LangChain's serialised messages: "kwargs", or "data" beside the type.
         inner = as_object(message.get(envelope))
         message = {"type": message.get("type"), **inner} if inner else message
+    if "_role" in message:
+        # Haystack's message object as a repr.
+        message = {key.removeprefix("_"): value for key, value in message.items()}
+    elif "blocks" in message:
+        # LlamaIndex's message: blocks, and what the provider wants beside them.
+        message = {**as_object(message.get("additional_kwargs")), **message, "content": message["blocks"]}
+    # Gemini's content object, where OpenAI's messages have a text.
+    content = as_object(message.get("content"))
+    message = message | content if "parts" in content else message
     role = message.get("role") or message.get("type")
-    role = _ROLES.get(str(role), role)
+    enum_member = _ENUM_MEMBER.fullmatch(role) if isinstance(role, str) else None
+    role = enum_member[1] if enum_member else _ROLES.get(str(role), role)
     blocks = as_list(message.get("parts"))
     parts = [_part(as_object(block)) for block in blocks] if blocks else _flat_parts(message, role)
     return {"role": role, "name": message.get("name"), "parts": parts}
@@ -78,6 +120,8 @@ def _flat_parts(message: Object, role: Any) -> list[Object]:
 
 def _content_parts(content: Any) -> list[Object]:
     """Content as parts: a text, or a list of texts and blocks."""
+    if isinstance(content, str) and (blocks := _encoded_blocks(content)):
+        content = blocks
     if isinstance(content, str):
         text = captured(content)
         return [] if text is None else [{"type": "text", "content": text}]
@@ -85,13 +129,22 @@ def _content_parts(content: Any) -> list[Object]:
     return [part for part in parts if part["type"] != "text" or part["content"]]
 
 
+def _encoded_blocks(text: str) -> list[Any]:
+    """Anthropic's blocks with tool calls or results, of which OpenLLMetry's indexed keys hold the JSON text."""
+    if not text.startswith("[{") or '"tool_' not in text:
+        return []
+    blocks = as_list(try_parse(text))
+    kinds = {as_object(block).get("type") for block in blocks}
+    return blocks if kinds & {"tool_use", "tool_result"} and kinds <= {"tool_use", "tool_result", "text"} else []
+
+
 def _tool_call(call: Object) -> Object:
     function = as_object(call.get("function"))
-    given = [source[key] for source in (function, call) for key in ("arguments", "args", "input") if key in source]
+    given = [source[key] for source in (function, call) for key in _CALL_ARGUMENTS if key in source]
     return {
         "type": "tool_call",
         "id": _captured_text(_first(call, _CALL_IDS)),
-        "name": function.get("name") or _first(call, ("name", "toolName")),
+        "name": function.get("name") or _first(call, _CALL_NAMES),
         "arguments": parsed_value(given[0]) if given else None,
     }
 
@@ -128,6 +181,10 @@ def _captured_text(value: Any) -> str | None:
     return captured(value) if isinstance(value, str) else None
 
 
+def _is_hidden(content: Any) -> bool:
+    return isinstance(content, str) and content != "" and captured(content) is None
+
+
 def content_text(content: Any) -> str | None:
     """Content as one text: a string, or the text parts of a list."""
     if isinstance(content, str):
@@ -150,7 +207,9 @@ def _text_of_part(item: Any) -> str | None:
 def _part(block: Object) -> Object:
     """One part of a message: OTel's, or a content block of OpenAI, Anthropic, Bedrock, Gemini or the Vercel AI SDK."""
     block = as_object(block.get("message_content")) or block
-    kind = block.get("type")
+    kind = block.get("type", block.get("block_type"))
+    if kind is None and (part := _haystack_part(block)):
+        return part
     if kind is None and (call := _first(block, ("toolUse", "functionCall", "function_call"))):
         return _tool_call(as_object(call))
     if kind is None and (response := _first(block, ("toolResult", "functionResponse", "function_response"))):
@@ -160,25 +219,59 @@ def _part(block: Object) -> Object:
     if kind in ("tool_call_response", "tool-result", "tool_result", "function_call_output"):
         return _tool_response(block)
     text = _first(block, ("content", "text", "thinking"))
-    if kind in ("reasoning", "thinking"):
+    # Gemini marks a thought by a flag.
+    if kind in ("reasoning", "thinking") or (kind is None and block.get("thought") is True):
         return {"type": "reasoning", "content": text if isinstance(text, str) else content_text(block.get("summary"))}
     if kind in ("text", "input_text", "output_text") or (kind is None and isinstance(text, str)):
         return {"type": "text", "content": captured(text) if isinstance(text, str) else None}
     return {"type": "other", "content": block}
 
 
+def _haystack_part(block: Object) -> Object | None:
+    """One part of a message of Haystack: {"tool_call": {...}}, or the fields of its object where that was a repr."""
+    call = as_object(block.get("tool_call")) or block
+    if "tool_name" in call and "arguments" in call:
+        return _tool_call(call)
+    answer = as_object(block.get("tool_call_result")) or block
+    origin = as_object(answer.get("origin"))
+    if "result" in answer and "tool_name" in origin:
+        return _tool_response(
+            {
+                "id": origin.get("id"),
+                "name": origin["tool_name"],
+                "result": answer["result"],
+                "is_error": answer.get("error") is True,
+            }
+        )
+    text = (as_object(block.get("reasoning")) or block).get("reasoning_text")
+    return {"type": "reasoning", "content": text} if isinstance(text, str) else None
+
+
+def _haystack_tools(value: Any) -> Any:
+    """The tools of Haystack's toolsets; anything else as it is."""
+    tools = as_list(value) or [value]
+    if not any("data" in as_object(tool) for tool in tools):
+        return value
+    data = [as_object(as_object(tool).get("data")) or tool for tool in tools]
+    return [tool for item in data for tool in as_list(_haystack_tools(as_object(item).get("tools"))) or [item]]
+
+
 def _tool_definition(tool: Any) -> Object | None:
     if isinstance(tool, str):
         return {"name": tool, "description": None, "parameters": None}
     definition = as_object(tool)
-    # OpenInference: {"tool": {"json_schema": "..."}}
-    definition = as_object(parsed_value(as_object(definition.get("tool")).get("json_schema"))) or definition
+    # OpenInference: {"tool": {"json_schema": "..."}}, which is the whole definition or the parameters beside a name.
+    flattened = as_object(definition.get("tool"))
+    schema = as_object(parsed_value(flattened.get("json_schema")))
+    definition = schema or definition
     definition = as_object(definition.get("function")) or definition
+    if flattened.get("name") and not definition.get("name"):
+        definition = {**flattened, "parameters": schema}
     if not definition.get("name"):
         return None
     schemas = [
         definition[key]
-        for key in ("parameters", "input_schema", "inputSchema", "parameters_json_schema")
+        for key in ("parameters", "input_schema", "inputSchema", "parameters_json_schema", "parametersJsonSchema")
         if definition.get(key) is not None
     ]
     found: Object = {

@@ -17,8 +17,8 @@ _MAX_INDEX_DIGITS = 9
 def call_arguments(text: str) -> str:
     """Arguments without the envelope of a decorator or framework.
 
-    {"args": [], "kwargs": {...}} of decorators (positional values stay under `_args`), {"input_str", "inputs", ...} of
-    LangChain's callbacks, {"tool_name", "arguments"} of an MCP request.
+    {"args": [], "kwargs": {...}} of decorators (positional values stay under `_args` where no `names` say what they
+    are), {"input_str", "inputs", ...} of LangChain's callbacks, {"tool_name", "arguments"} of an MCP request.
     """
     value = try_parse(text)
     if not isinstance(value, dict):
@@ -29,9 +29,13 @@ def call_arguments(text: str) -> str:
     if set(envelope) == {"tool_name", "arguments"}:
         return dump(envelope["arguments"])
     kwargs = envelope.get("kwargs")
-    if not isinstance(kwargs, dict) or set(envelope) - {"args", "kwargs", "sanitize_inputs_outputs"}:
+    if not isinstance(kwargs, dict) or set(envelope) - {"args", "kwargs", "names", "sanitize_inputs_outputs"}:
         return text
-    args = envelope.get("args")
+    args, names = envelope.get("args"), [str(name) for name in as_list(envelope.get("names"))]
+    if not kwargs and len(as_list(args)) == 1 and set(first := as_object(as_list(args)[0])) <= set(names) and first:
+        return dump(first)
+    if 0 < len(as_list(args)) <= len(names):
+        return dump({**dict(zip(names, as_list(args), strict=False)), **kwargs})
     return dump({**kwargs, "_args": args} if args else kwargs)
 
 

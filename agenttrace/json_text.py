@@ -10,7 +10,7 @@ import orjson
 Object = dict[str, Any]
 
 # Markers that producers leave where content was switched off or hidden: not captured, never a value.
-_HIDDEN = frozenset({"", "<REDACTED>", "[REDACTED]", "__REDACTED__", "REDACTED", "readacted"})
+_HIDDEN = frozenset({"", "<REDACTED>", "[REDACTED]", "__REDACTED__", "REDACTED", "readacted", "<elided>"})
 # orjson turns integers beyond 64 bits into floats; those texts take the slower parser.
 _LONG_INTEGER = re.compile(r"[1-9][0-9]{18}")
 # An escape: a surrogate pair (12 characters), a lone surrogate (6), any other (2).
@@ -82,7 +82,8 @@ def json_of_text(text: str) -> str | None:
 
 def captured(text: str) -> str | None:
     """The text, unless it is a marker for content that was switched off or hidden."""
-    return None if text.strip() in _HIDDEN else text
+    # The last is Logfire's.
+    return None if text.strip() in _HIDDEN or text.startswith("[Scrubbed due to ") else text
 
 
 def try_parse(text: str) -> Any:

@@ -27,6 +27,7 @@ SETTLE = timedelta(minutes=10)
 _BATCH_SPANS = 100_000
 _HEADER = re.compile(r"\A/\* \+\+\+\n(.*?)\n\+\+\+ \*/\n", re.DOTALL)
 _HEADER_KEYS = {"name", "rank", "detects", "version", "references"}
+_OPTIONAL_KEYS = {"extends", "only_where"}
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,15 @@ class Convention:
         query: One SELECT over `candidates`, the spans that no earlier convention has claimed.
         extends: Convention of which this one is a dialect, or None. A dialect reads the spans of the one it extends
             as well.
+        only_where: Condition on `span_in` without which the query need not run, or None. To plan a long query takes
+            longer than to look.
     """
 
     name: str
     rank: int
     query: str
     extends: str | None = None
+    only_where: str | None = None
 
 
 def rebuild(con: duckdb.DuckDBPyConnection, *, settings: Settings | None = None) -> int:
@@ -148,6 +152,10 @@ def _map(con: duckdb.DuckDBPyConnection, convention: Convention) -> None:
 
     A dialect of another convention says only what is different: what it leaves NULL stays as the general one read it.
     """
+    if convention.only_where is not None:
+        look = f"SELECT 1 FROM span_in WHERE {convention.only_where} LIMIT 1"  # noqa: S608 - our own file's condition
+        if con.execute(look).fetchone() is None:
+            return
     if convention.extends is None:
         con.execute(f"INSERT INTO mapped BY NAME {convention.query}")
         return
@@ -269,11 +277,13 @@ def conventions() -> tuple[Convention, ...]:
 def _parse_convention(file_name: str, text: str) -> Convention:
     found = _HEADER.match(text)
     header = tomllib.loads(found.group(1)) if found else {}
-    if not found or set(header) - {"extends"} != _HEADER_KEYS or header["name"] != file_name.removesuffix(".sql"):
+    if not found or set(header) - _OPTIONAL_KEYS != _HEADER_KEYS or header["name"] != file_name.removesuffix(".sql"):
         raise ConfigError(
             f"{file_name}: a convention begins with a header of {', '.join(sorted(_HEADER_KEYS))}; name is the file's."
         )
-    return Convention(header["name"], header["rank"], text[found.end() :], header.get("extends"))
+    return Convention(
+        header["name"], header["rank"], text[found.end() :], header.get("extends"), header.get("only_where")
+    )
 
 
 def _run(con: duckdb.DuckDBPyConnection, sql: str) -> None:

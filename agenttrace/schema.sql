@@ -237,7 +237,7 @@ COMMENT ON COLUMN dirty_traces.trace_id IS 'trace to rebuild; may repeat';
 COMMENT ON TABLE settled_traces IS 'Traces that an import brought whole: complete without waiting.';
 COMMENT ON COLUMN settled_traces.trace_id IS '32 lower-case hex characters, once';
 
-COMMENT ON TABLE spans IS 'Spans as received, one row per (trace_id, span_id); the most complete record wins.';
+COMMENT ON TABLE spans IS 'Spans as received, one row per (trace_id, span_id); the most complete record wins. Log records that are a coding agent''s steps are rows too.';
 COMMENT ON COLUMN spans.trace_id IS '32 lower-case hex characters';
 COMMENT ON COLUMN spans.span_id IS '16 lower-case hex characters, unique within its trace';
 COMMENT ON COLUMN spans.parent_span_id IS 'NULL for a root span';

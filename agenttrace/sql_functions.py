@@ -7,7 +7,7 @@ from typing import Any
 import duckdb
 from duckdb.func import SPECIAL
 
-from agenttrace.dialects import messages, tool_definitions
+from agenttrace.dialects import messages, repr_messages, tool_definitions
 from agenttrace.envelopes import (
     call_arguments,
     canonical_arguments,
@@ -17,6 +17,7 @@ from agenttrace.envelopes import (
     unflatten,
 )
 from agenttrace.json_text import captured, decoded, json_of_text
+from agenttrace.python_repr import json_of_repr
 
 
 def register(con: duckdb.DuckDBPyConnection) -> None:
@@ -26,7 +27,9 @@ def register(con: duckdb.DuckDBPyConnection) -> None:
     functions: tuple[tuple[Callable[[str], Any], str], ...] = (
         (decoded, "JSON"),
         (json_of_text, "JSON"),
+        (json_of_repr, "JSON"),
         (messages, "JSON"),
+        (repr_messages, "JSON"),
         # The same tools are offered in every call of a run.
         (lru_cache(maxsize=64)(tool_definitions), "JSON"),
         (call_arguments, "JSON"),

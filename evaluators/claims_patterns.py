@@ -39,6 +39,9 @@ _START = rf"(?:^(?:[^a-z0-9]*|(?:{_OPENING})[^a-z0-9]+)|(?:\bdone|\bok|\bsuccess
 _CHAIN = r"(?P<chained>(?:\band|\bthen|,|\bso)\s+(?:then\s+|also\s+|finally\s+)?)"
 
 
+# As in shop-place_order and mcp__shop__placeOrder; place-order is one name.
+_OWN_NAME = re.compile(r"(?:__|[-./:])([A-Za-z0-9]+(?:_[A-Za-z0-9]+)+|[A-Za-z][a-z0-9]*(?:[A-Z][a-z0-9]+)+)$")
+
 Way = tuple[str, str, bool]
 
 
@@ -57,7 +60,7 @@ def patterns(tool: ToolWords) -> Patterns:
     if own:
         ways += _alone(own, "verb" if tool.verb in lists()["verbs"]["of_texts"] and not tool.noun_past else "effect")
         verbs.append(own)
-    names = [re.escape(tool.name.lower()), _spaced(tool.name)]
+    names = [*(re.escape(name.lower()) for name in _names(tool.name)), _spaced(tool.name)]
     trigger = re.compile("|".join([*names, *(rf"\b(?:{verb})\b" for verb in verbs)]))
     compiled = tuple((re.compile(pattern), form, by_agent) for pattern, form, by_agent in ways)
     return Patterns(trigger, compiled, tuple(word for verb in verbs for word in verb.split("|")))
@@ -151,12 +154,18 @@ def _literal(name: str) -> Iterator[Way]:
     yield rf"(?<![a-z0-9_]){mention}\s+{adverbs}(?:{answering})\b", "literal", False
 
 
+def _names(name: str) -> list[str]:
+    """The name, and what texts say for it: without the plugin or server in front, where the rest is an identifier."""
+    own = _OWN_NAME.search(name)
+    return [name, own[1]] if own else [name]
+
+
 def _mention(name: str) -> str:
     """The name in a text: an identifier stands for itself, a plain word needs a mark that a tool is meant."""
-    lowered, spaced = re.escape(name.lower()), _spaced(name)
+    lowered, spaced = "|".join(re.escape(said.lower()) for said in _names(name)), _spaced(name)
     arguments, noun = r"(?:\([^)]*\))?", r"(?:tool|function|action|api|call|endpoint)"
     if re.search(r"[^A-Za-z]|[a-z][A-Z]", name):
-        literal = rf"[`'\"]?{lowered}(?![a-z0-9_]){arguments}[`'\"]?(?:\s+{noun})?"
+        literal = rf"[`'\"]?(?:{lowered})(?![a-z0-9_]){arguments}[`'\"]?(?:\s+{noun})?"
         return rf"(?:{literal}|[`'\"]?{spaced}[`'\"]?\s+{noun})"
     return rf"(?:`{lowered}{arguments}`|{lowered}\([^)]*\)|[`'\"]?{lowered}[`'\"]?\s+(?:tool|function))"
 

@@ -236,7 +236,7 @@ turns AS (
             from_json(t.input_messages, '[{"role":"VARCHAR","parts":[{"type":"VARCHAR","content":"VARCHAR"}]}]'),
             lambda m: m.role = 'user'
                 AND len(list_filter(m.parts, lambda p: p.type = 'tool_call_response')) = 0
-                AND len(list_filter(m.parts, lambda p: NOT regexp_matches(p.content, '^\s*(?:Observation|Tool (?:result|output)|Result of|<tool_re|<function_re|\[tool)', 'i'))) > 0)) AS user_messages
+                AND len(list_filter(m.parts, lambda p: NOT regexp_matches(p.content, '^\s*(?:Observation|Error:\s+(?:Error executing tool|Code execution failed)|Tool (?:result|output)|Result of|<tool_re|<function_re|\[tool)', 'i'))) > 0)) AS user_messages
     FROM (SELECT call, trajectory_id, trace_id, turn_span_id AS span_id FROM members) AS m
     JOIN steps AS t USING (trajectory_id, trace_id, span_id)
 ),

@@ -125,6 +125,13 @@ unasked AS (
     FROM steps AS s
     ANTI JOIN (SELECT trajectory_id FROM steps WHERE requested_tool_calls IS NOT NULL) USING (trajectory_id)
     LEFT JOIN offers AS o ON o.offer = s.offered_tools::VARCHAR
+    UNION ALL
+    -- Or whose model writes code that calls the tools.
+    SELECT s.trajectory_id, s.trace_id, s.span_id, s.kind, s.tool_name, TRUE, NULL
+    FROM steps AS s
+    ANTI JOIN (SELECT trajectory_id FROM requests) USING (trajectory_id)
+    SEMI JOIN (SELECT trajectory_id FROM steps WHERE requested_tool_calls IS NOT NULL) USING (trajectory_id)
+    WHERE s.tool_name IS NOT NULL AND s.effect_reason = 'unknown_tool'
 ),
 offered_in_run AS (
     SELECT trajectory_id, list_sort(list_distinct(flatten(list(DISTINCT offered)))) AS offered
@@ -394,13 +401,21 @@ found AS (
 unevaluable AS (
     SELECT trajectory_id, 'unknown_tool' AS concerned, blind AS reason FROM calls WHERE offered IS NULL AND NOT is_framework AND NOT refused_as_unknown
     UNION
+    -- Nor is a request known that nothing answered.
+    SELECT trajectory_id, 'unknown_tool', 'what a model call requested was not captured'
+    FROM steps WHERE kind = 'model' AND duplicate_of IS NULL AND finish_reason = 'tool_call' AND output_messages IS NULL
+    UNION
     SELECT trajectory_id, 'never_executed', blind FROM never_executed WHERE blind IS NOT NULL AND NOT is_last
     UNION
     SELECT trajectory_id, 'claimed_not_called', blind FROM claim_verdicts WHERE blind IS NOT NULL
     UNION
     SELECT trajectory_id, 'claimed_not_called', 'the text of the assistant was not captured'
     FROM trajectories
-    ANTI JOIN (SELECT trajectory_id FROM steps WHERE output_messages IS NOT NULL) USING (trajectory_id)
+    -- The last text is the one that counts.
+    ANTI JOIN (
+        SELECT trajectory_id FROM steps WHERE (kind = 'model' AND duplicate_of IS NULL) OR output_messages IS NOT NULL
+        GROUP BY trajectory_id HAVING arg_max(output_messages IS NOT NULL, coalesce(step_index, -1))
+    ) USING (trajectory_id)
     WHERE final_response IS NULL
     UNION
     SELECT trajectory_id, 'fabricated_result', 'the results of some tool calls were not captured' FROM fabricated WHERE some_unseen

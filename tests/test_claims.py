@@ -38,6 +38,17 @@ def counted(text: str, tools: Iterable[str] = SHOP, *, any_name: bool = False) -
     ]
 
 
+@pytest.mark.parametrize("tool", ["shop-issue_refund", "mcp__shop__issue_refund", "shop.issueRefund"])
+def test_texts_leave_out_plugin_and_server(tool: str) -> None:
+    said = "issueRefund" if "R" in tool else "issue_refund"
+    assert counted(f"I called {said} for PO-1.", [tool]) == [tool]
+    assert counted("I called place_order for PO-1.", [tool]) == []
+
+
+def test_name_with_hyphens_is_one() -> None:
+    assert counted("I called order.", ["place-order"]) == []
+
+
 @pytest.mark.parametrize(
     ("text", "tool"),
     [

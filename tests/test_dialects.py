@@ -55,7 +55,28 @@ MESSAGES: dict[str, tuple[Any, list[Any]]] = {
         [CALL],
     ),
     "responses api": ({"type": "function_call", "call_id": "k7", "name": "fx", "arguments": ARGUMENTS}, [CALL]),
-    "hidden text": ({"content": "__REDACTED__"}, []),
+    "anthropic's blocks as a text": (
+        {"content": json.dumps([{"type": "tool_use", "id": "k7", "name": "fx", "input": {"to": "SEK"}}])},
+        [CALL],
+    ),
+    "a user's own json": (
+        {"content": '[{"type": "tool_list", "name": "fx"}]'},
+        [{"type": "text", "content": '[{"type": "tool_list", "name": "fx"}]'}],
+    ),
+    "hidden text beside a call": (
+        {"content": "<elided>", "tool_calls": [{"id": "k7", "function": {"name": "fx", "arguments": ARGUMENTS}}]},
+        [CALL],
+    ),
+    "gemini content": (
+        {
+            "content": {
+                "role": "model",
+                "parts": [{"function_call": {"id": "k7", "name": "fx", "args": {"to": "SEK"}}, "text": None}],
+            }
+        },
+        [CALL],
+    ),
+    "gemini thought": ({"parts": [{"text": "hm", "thought": True}]}, [{"type": "reasoning", "content": "hm"}]),
     "nothing": ({}, []),
     "an image": (
         {"parts": [{"type": "image", "url": "x"}]},
@@ -133,6 +154,13 @@ def test_messages_of_all_dialects_become_one_form(name: str) -> None:
     (found,) = json.loads(dialects.messages(json.dumps([{"role": "assistant", **message}])) or "[]")
     assert found["role"] == "assistant"
     assert found["parts"] == parts
+
+
+@pytest.mark.parametrize("marker", ["__REDACTED__", "<elided>", "<REDACTED>"])
+def test_messages_of_which_all_was_hidden_were_not_captured(marker: str) -> None:
+    hidden = {"role": "user", "content": marker}
+    assert dialects.messages(json.dumps([hidden, hidden])) is None
+    assert dialects.messages(json.dumps([{"role": "assistant", "content": ""}])) is not None
 
 
 @pytest.mark.parametrize("name", RESULTS)
@@ -284,7 +312,9 @@ def test_no_text_makes_a_function_fail_in_the_database(text: str) -> None:
     sql_functions.register(con)
     names = (
         "json_of_text",
+        "json_of_repr",
         "messages",
+        "repr_messages",
         "tool_definitions",
         "call_arguments",
         "result_value",

@@ -1,5 +1,6 @@
 """Rules 4 and 5: tokens count once, cost is stated or computed."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,39 @@ def _side(scope: str, at: float, until: float, response_id: str | None = None, *
 )
 def test_two_libraries_side_by_side_are_one_call_each(run: Run) -> None:
     assert (run.trajectory["model_call_count"], tokens(run)) == (2, (20, 10, 30))
+
+
+def _ran(scope: str, at: float, name: str, *arguments: object, **more: object) -> Node:
+    return tool(name, *arguments, scope_name=scope, at=at, until=at + 30, **more)  # pyright: ignore[reportArgumentType]
+
+
+@trees.of(
+    agent(
+        "restock",
+        # Callbacks of one framework: the first to begin is the first to end.
+        *(_side("a", 10, 50), _side("b", 12, 52)),
+        *(_ran("a", 60, "order", {"n": 1}), _ran("b", 61, "order", {"n": 1})),
+        *(_ran("a", 110, "order", {"n": 2}), _ran("b", 111, "order")),
+        *(_ran("a", 160, "ask", id="k1"), _ran("b", 161, "ask", {}, id="k1")),
+    )
+)
+def test_callbacks_of_two_libraries_record_each_call_once(run: Run) -> None:
+    assert (run.trajectory["model_call_count"], tokens(run)) == (1, (10, 5, 15))
+    assert [json.loads(step["arguments"] or "0") for step in run.tools] == [{"n": 1}, {"n": 2}, {}]
+
+
+@trees.of(
+    agent(
+        "restock",
+        # Two parallel calls that one library saw, another's with other arguments, ids or times.
+        *(_ran("a", 10, "order", {"n": 1}), _ran("a", 11, "order", {"n": 1}), _ran("b", 12, "order", {"n": 2})),
+        *(_ran("a", 60, "ask", {}, id="k1"), _ran("b", 61, "ask", {}, id="k2"), _ran("b", 100, "ask", {})),
+        *(_side("a", 150, 180), _side("b", 175, 220)),
+    )
+)
+def test_other_calls_of_two_libraries_are_calls_of_their_own(run: Run) -> None:
+    assert len(run.tools) == 6
+    assert run.trajectory["model_call_count"] == 2
 
 
 @trees.of(

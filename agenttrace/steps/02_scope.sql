@@ -5,7 +5,18 @@ CREATE OR REPLACE TEMP TABLE span_in AS
         CASE WHEN json_valid(attributes) THEN attributes ELSE '{}' END AS attributes,
         CASE WHEN json_valid(events) THEN events ELSE '[]' END AS events,
         CASE WHEN json_valid(resource_attributes) THEN resource_attributes ELSE '{}' END AS resource_attributes)
-    FROM spans SEMI JOIN scope USING (trace_id);
+    FROM spans SEMI JOIN scope USING (trace_id)
+    -- Logfire's placeholder of a span that has not ended, in any library's scope; the span itself is sent later.
+    WHERE CASE WHEN contains(attributes, 'pending_span') THEN CASE WHEN json_valid(attributes)
+        THEN attributes ->> '$."logfire.span_type"' IS DISTINCT FROM 'pending_span' ELSE TRUE END ELSE TRUE END;
+
+-- Two records of one span whose start times differ by more than a minute both stand in `spans`. One row too many here is
+-- multiplied by every join that follows: two become billions.
+DELETE FROM span_in USING (
+    SELECT trace_id, span_id, arg_min(rowid, (end_time_unix_nano IS NULL, received_at, start_time_unix_nano)) AS kept
+    FROM span_in GROUP BY trace_id, span_id HAVING count(*) > 1
+) AS copies
+WHERE span_in.trace_id = copies.trace_id AND span_in.span_id = copies.span_id AND span_in.rowid <> copies.kept;
 
 CREATE OR REPLACE TEMP TABLE log_in AS
     SELECT * FROM log_records SEMI JOIN scope USING (trace_id);
@@ -13,7 +24,10 @@ CREATE OR REPLACE TEMP TABLE log_in AS
 CREATE OR REPLACE TEMP TABLE mapped (
     trace_id VARCHAR, span_id VARCHAR, convention VARCHAR,
     -- message: the span was made from a chat transcript, of which each result has a span; where it told no times, they are places in an order.
+    -- log: a coding agent's log record.
     origin VARCHAR, is_timed BOOLEAN,
+    -- Where they are not the row's own: log records name no parent, and a span may hold more time than the call took.
+    parent_span_id VARCHAR, started BIGINT, ended BIGINT,
     -- agent, workflow (an agent where it is the outermost one), model, tool, retrieval, other, drop
     kind VARCHAR,
     name VARCHAR, agent_name VARCHAR, session_id VARCHAR, user_id VARCHAR, tenant_id VARCHAR, task_id VARCHAR, trial INTEGER,

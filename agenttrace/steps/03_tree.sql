@@ -21,11 +21,12 @@ WITH stated AS (
     FROM span_in
 )
 SELECT
-    s.trace_id, s.span_id, s.parent_span_id, s.start_time_unix_nano AS started, s.end_time_unix_nano AS ended,
+    s.trace_id, s.span_id, coalesce(m.parent_span_id, s.parent_span_id) AS parent_span_id,
+    coalesce(m.started, s.start_time_unix_nano) AS started, coalesce(m.ended, s.end_time_unix_nano) AS ended,
     s.service_name, s.scope_name, s.received_at, s.status_code, s.status_message,
     coalesce(m.kind, 'other') AS mapped_kind, m.agent_name,
     -- An application's own root span may name the session, whatever convention its children follow.
-    coalesce(m.session_id, t.a."session.id") AS session_id, coalesce(m.user_id, t.a."user.id") AS user_id,
+    captured(coalesce(m.session_id, t.a."session.id")) AS session_id, coalesce(m.user_id, t.a."user.id") AS user_id,
     coalesce(m.tenant_id, t.a."agenttrace.tenant.id", t.a."tenant.id", t.r."agenttrace.tenant.id", t.r."tenant.id") AS tenant_id,
     coalesce(m.task_id, t.a."agenttrace.task.id", t.r."agenttrace.task.id") AS task_id,
     coalesce(m.trial, TRY_CAST(coalesce(t.a."agenttrace.trial", t.r."agenttrace.trial") ->> '$' AS INTEGER)) AS trial
@@ -42,7 +43,7 @@ WITH RECURSIVE down AS (
         CASE WHEN n.mapped_kind IN ('agent', 'workflow') THEN n.span_id END AS own_agent,
         NULL::VARCHAR AS parent_exec,
         CASE WHEN n.mapped_kind IN ('model', 'tool') THEN n.span_id END AS own_exec,
-        n.mapped_kind = 'tool' AS below_tool,
+        n.mapped_kind = 'tool' AS below_tool, NULL::VARCHAR AS step_above, CASE WHEN n.mapped_kind NOT IN ('other', 'retrieval') THEN n.span_id END AS own_step,
         n.agent_name, n.session_id, n.user_id, n.tenant_id, n.task_id, n.trial
     FROM nodes AS n
     ANTI JOIN nodes AS p ON p.trace_id = n.trace_id AND p.span_id = n.parent_span_id AND n.span_id <> n.parent_span_id
@@ -53,7 +54,7 @@ WITH RECURSIVE down AS (
         CASE WHEN n.mapped_kind = 'agent' OR (n.mapped_kind = 'workflow' AND d.outer_agent IS NULL) THEN n.span_id ELSE d.own_agent END,
         d.own_exec,
         CASE WHEN n.mapped_kind IN ('model', 'tool') THEN n.span_id WHEN n.mapped_kind = 'agent' THEN NULL ELSE d.own_exec END,
-        d.below_tool OR n.mapped_kind = 'tool',
+        d.below_tool OR n.mapped_kind = 'tool', d.own_step, CASE WHEN n.mapped_kind NOT IN ('other', 'retrieval') THEN n.span_id ELSE d.own_step END,
         coalesce(n.agent_name, d.agent_name), coalesce(n.session_id, d.session_id), coalesce(n.user_id, d.user_id),
         coalesce(n.tenant_id, d.tenant_id), coalesce(n.task_id, d.task_id), coalesce(n.trial, d.trial)
     FROM down AS d

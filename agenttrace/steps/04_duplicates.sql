@@ -1,7 +1,7 @@
 -- Never count twice: one model call and one tool execution are one step each, however many libraries recorded them.
 -- `duplicates` names the span that goes, the span that stands for it, and what the latter takes over.
 CREATE OR REPLACE TEMP TABLE execs AS
-    SELECT p.trace_id, p.span_id, p.kind, p.parent_exec, p.started, p.ended, p.scope_name,
+    SELECT p.trace_id, p.span_id, p.kind, p.parent_exec, p.own_agent, name_key(p.agent_name) AS agent_key, p.started, p.ended, p.scope_name,
         m.tool_name, m.tool_call_id, m.arguments, m.model, m.response_id, m.input_tokens, m.output_tokens,
         (m.input_messages IS NOT NULL)::INT + (m.output_messages IS NOT NULL)::INT AS messages
     FROM places AS p JOIN mapped AS m USING (trace_id, span_id)
@@ -50,43 +50,124 @@ SELECT r.trace_id, r.span_id, coalesce(k.last_call, k.span_id) AS duplicate_of
 FROM recordings AS r JOIN kept AS k USING (trace_id, head)
 WHERE k.last_call IS NOT NULL OR r.span_id <> k.span_id;
 
--- Two instrumentations side by side: the same response at the same time, else the same tokens of the same model within the other's time. Each
--- call is compared with the last one that another scope began before it.
-INSERT INTO duplicates
+-- Two instrumentations side by side: the same response at the same time, else the same tokens of the same model within the other's time or for
+-- most of it (callbacks begin one after the other, and end so); the same tool with one id or, where an id is missing, equal
+-- arguments or none.
+CREATE OR REPLACE TEMP MACRO most_of_the_time(started, ended, later_started, later_ended) AS
+    2 * (least(ended, later_ended)::HUGEINT - later_started) >= greatest(ended, later_ended)::HUGEINT - started;
+
+-- Each call under what it may share with another scope's, the surest first.
+CREATE OR REPLACE TEMP TABLE sided AS
 WITH calls AS (
-    SELECT *, coalesce(scope_name, '') AS scope FROM execs AS e ANTI JOIN duplicates AS d USING (trace_id, span_id) WHERE kind = 'model'
-),
-scopes AS (
-    SELECT DISTINCT trace_id, scope FROM calls
+    SELECT *, coalesce(scope_name, '') AS scope FROM execs AS e ANTI JOIN duplicates AS d USING (trace_id, span_id)
 ),
 keyed AS (
-    SELECT trace_id, span_id, scope, started, ended, messages, response_id, 'response ' || response_id AS key FROM calls WHERE response_id IS NOT NULL
+    SELECT *, messages AS holds, response_id AS id, 'response ' || response_id AS key FROM calls WHERE kind = 'model' AND response_id IS NOT NULL
     UNION ALL
-    SELECT trace_id, span_id, scope, started, ended, messages, response_id, concat_ws(' ', 'usage', input_tokens, output_tokens, model)
-    FROM calls WHERE input_tokens IS NOT NULL AND output_tokens IS NOT NULL AND model IS NOT NULL
+    SELECT *, messages, response_id, concat_ws(' ', 'usage', input_tokens, output_tokens, model)
+    FROM calls WHERE kind = 'model' AND input_tokens IS NOT NULL AND output_tokens IS NOT NULL AND model IS NOT NULL
+    UNION ALL
+    SELECT *, (arguments IS NOT NULL)::INT, tool_call_id, concat_ws(' ', 'id', tool_call_id, name_key(tool_name))
+    FROM calls WHERE kind = 'tool' AND tool_call_id IS NOT NULL AND tool_name IS NOT NULL
+    UNION ALL
+    SELECT *, 1, tool_call_id, concat_ws(' ', 'call', name_key(tool_name), canonical_arguments(arguments))
+    FROM calls WHERE kind = 'tool' AND arguments IS NOT NULL AND tool_name IS NOT NULL
+    UNION ALL
+    SELECT *, (arguments IS NOT NULL)::INT, tool_call_id, concat_ws(' ', 'name', name_key(tool_name)) FROM calls WHERE kind = 'tool' AND tool_name IS NOT NULL
 ),
-others AS (
-    SELECT k.*, s.scope AS other_scope FROM keyed AS k JOIN scopes AS s ON s.trace_id = k.trace_id AND s.scope <> k.scope
+-- Of hundreds of scopes each pair would be compared; nobody has as many libraries.
+scopes AS (
+    SELECT DISTINCT trace_id, key, scope FROM keyed QUALIFY dense_rank() OVER (PARTITION BY trace_id, key ORDER BY scope) <= 16
+),
+facing AS (
+    SELECT k.trace_id, k.key, k.scope, s.scope AS other_scope, least(k.scope, s.scope) AS first_scope, k.span_id, k.own_agent, k.agent_key,
+        k.arguments, k.holds, k.id, k.started, k.ended
+    FROM keyed AS k
+    JOIN scopes AS s ON s.trace_id = k.trace_id AND s.key = k.key AND s.scope <> k.scope
+    SEMI JOIN scopes AS o ON o.trace_id = k.trace_id AND o.key = k.key AND o.scope = k.scope
+),
+gaps AS (
+    SELECT *, coalesce(started > max(coalesce(ended, started)) OVER (PARTITION BY trace_id, key, first_scope, greatest(scope, other_scope)
+        ORDER BY started, span_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), FALSE) AS after_a_gap
+    FROM facing
+),
+groups AS (
+    SELECT *, sum(after_a_gap::INT) OVER (PARTITION BY trace_id, key, first_scope, greatest(scope, other_scope) ORDER BY started, span_id) AS overlap FROM gaps
+)
+SELECT *, row_number() OVER (PARTITION BY trace_id, key, scope, other_scope, overlap ORDER BY started, span_id) AS nth FROM groups;
+
+CREATE OR REPLACE TEMP MACRO is_same_call(key, a, b) AS
+    CASE WHEN key LIKE 'response %' THEN coalesce(a.ended >= b.started, TRUE)
+        -- Test models give each agent the same ids.
+        WHEN key LIKE 'id %' THEN coalesce(a.ended >= b.started, TRUE) AND (a.own_agent IS NOT DISTINCT FROM b.own_agent
+            OR coalesce(same_arguments(a.arguments, b.arguments) OR same_arguments(b.arguments, a.arguments), TRUE))
+        ELSE (a.id IS NULL OR b.id IS NULL)
+            AND (a.ended >= b.ended OR (a.started = b.started AND a.ended <= b.ended) OR most_of_the_time(a.started, a.ended, b.started, b.ended))
+            AND (key NOT LIKE 'name %' OR a.holds = 0 OR b.holds = 0 OR same_arguments(b.arguments, a.arguments)) END;
+
+-- Of calls that overlap, the n-th of one scope is the other's n-th: no library records one call twice. What then has no partner is compared
+-- with the last call that the other scope began before it.
+CREATE OR REPLACE TEMP TABLE pairs AS
+WITH in_order AS (
+    SELECT trace_id, key, CASE WHEN (x.started, x.span_id) <= (y.started, y.span_id) THEN x ELSE y END AS a, CASE WHEN (x.started, x.span_id) <= (y.started, y.span_id) THEN y ELSE x END AS b
+    FROM (SELECT trace_id, key, first_scope, other_scope, overlap, nth, sided AS x FROM sided WHERE scope = first_scope) AS p
+    JOIN (SELECT trace_id, key, first_scope, scope AS other_scope, overlap, nth, sided AS y FROM sided WHERE scope <> first_scope) AS q
+        USING (trace_id, key, first_scope, other_scope, overlap, nth)
+),
+matched AS (
+    SELECT * FROM in_order WHERE is_same_call(key, a, b)
+),
+free AS (
+    SELECT s.* FROM sided AS s
+    ANTI JOIN (SELECT trace_id, key, a.span_id AS span_id, b.scope AS other_scope FROM matched UNION ALL SELECT trace_id, key, b.span_id, a.scope FROM matched) AS m
+        USING (trace_id, key, span_id, other_scope)
 ),
 starts AS (
-    SELECT trace_id, scope, key, started, min_by(struct_pack(span_id, ended, messages, response_id), span_id) AS call
-    FROM keyed SEMI JOIN others USING (trace_id) GROUP BY trace_id, scope, key, started
+    SELECT trace_id, key, scope, other_scope, started, min_by(free, span_id) AS a FROM free GROUP BY ALL
 ),
-pairs AS (
-    SELECT b.trace_id, b.key, b.span_id AS later, b.started AS later_started, b.ended AS later_ended, b.messages AS later_messages,
-        a.started, a.call.span_id AS earlier, a.call.ended AS ended, a.call.messages AS messages,
-        b.response_id IS NOT NULL AND a.call.response_id IS NOT NULL AS both_named
-    FROM others AS b
-    ASOF JOIN starts AS a ON a.trace_id = b.trace_id AND a.scope = b.other_scope AND a.key = b.key AND b.started >= a.started
-),
-same AS (
-    SELECT *, (-messages, started, earlier) < (-later_messages, later_started, later) AS earlier_stays
-    FROM pairs
-    WHERE CASE WHEN key LIKE 'response %' THEN coalesce(ended >= later_started, TRUE)
-        ELSE NOT both_named AND (ended >= later_ended OR (started = later_started AND ended <= later_ended)) END
+found AS (
+    FROM matched
+    UNION ALL
+    SELECT b.trace_id, b.key, s.a, b
+    FROM free AS b
+    ASOF JOIN starts AS s ON s.trace_id = b.trace_id AND s.key = b.key AND s.scope = b.other_scope AND s.other_scope = b.scope AND b.started >= s.started
+    WHERE is_same_call(b.key, s.a, b)
 )
-SELECT trace_id, CASE WHEN earlier_stays THEN later ELSE earlier END AS span_id,
-    min(CASE WHEN earlier_stays THEN earlier ELSE later END) AS duplicate_of
+SELECT *, list_position(['response', 'usage', 'id', 'call', 'name'], split_part(key, ' ', 1)) AS rank FROM found
+QUALIFY row_number() OVER (PARTITION BY trace_id, a.span_id, b.scope ORDER BY rank, b.started, b.span_id) = 1
+    AND row_number() OVER (PARTITION BY trace_id, b.span_id, a.scope ORDER BY rank, a.started DESC, a.span_id) = 1;
+
+-- What stands above each of them, up to a bound: the tree may be hostile.
+CREATE OR REPLACE TEMP TABLE steps_above AS
+WITH RECURSIVE up AS (
+    SELECT p.trace_id, p.span_id, p.step_above AS above, 1 AS hops
+    FROM places AS p SEMI JOIN (SELECT trace_id, a.span_id AS span_id FROM pairs UNION SELECT trace_id, b.span_id FROM pairs) AS s USING (trace_id, span_id)
+    WHERE p.step_above IS NOT NULL
+    UNION ALL
+    SELECT u.trace_id, u.span_id, p.step_above, u.hops + 1
+    FROM up AS u JOIN places AS p ON p.trace_id = u.trace_id AND p.span_id = u.above
+    WHERE p.step_above IS NOT NULL AND u.hops < 32
+)
+SELECT u.trace_id, u.span_id, u.above, u.hops, p.kind FROM up AS u JOIN places AS p ON p.trace_id = u.trace_id AND p.span_id = u.above;
+
+INSERT INTO duplicates
+WITH same AS (
+    SELECT p.*, (-a.holds, a.started, a.span_id) < (-b.holds, b.started, b.span_id) AS earlier_stays
+    FROM pairs AS p
+    -- A call within a call of a tool has been compared above; here it is one that the tool, or an agent in it, made.
+    ANTI JOIN steps_above AS t ON t.trace_id = p.trace_id AND t.span_id = p.b.span_id AND t.above = p.a.span_id AND t.kind = 'tool'
+    ANTI JOIN (
+        SELECT m.trace_id, m.span_id, m.above FROM steps_above AS m
+        JOIN steps_above AS t ON t.trace_id = m.trace_id AND t.span_id = m.span_id AND t.hops < m.hops AND t.kind = 'tool'
+        WHERE m.kind = 'model'
+    ) AS n ON n.trace_id = p.trace_id AND n.span_id = p.b.span_id AND n.above = p.a.span_id
+    LEFT JOIN steps_above AS g ON g.trace_id = p.trace_id AND g.span_id = p.a.span_id AND g.above = p.b.own_agent
+    LEFT JOIN steps_above AS h ON h.trace_id = p.trace_id AND h.span_id = p.b.span_id AND h.above = p.a.own_agent
+    -- Agents of two names, neither of which runs the other, work side by side; without an id, equal calls of theirs are two.
+    WHERE p.key LIKE 'response %' OR p.key LIKE 'id %' OR g.span_id IS NOT NULL OR h.span_id IS NOT NULL OR coalesce(a.agent_key = b.agent_key, TRUE)
+)
+SELECT trace_id, CASE WHEN earlier_stays THEN b.span_id ELSE a.span_id END AS span_id,
+    min(CASE WHEN earlier_stays THEN a.span_id ELSE b.span_id END) AS duplicate_of
 FROM same GROUP BY ALL;
 
 -- A chain of wrappers ends at the one that stays.

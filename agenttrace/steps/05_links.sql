@@ -149,7 +149,43 @@ FROM ran AS e
 JOIN asked AS q ON q.trajectory_id = e.trajectory_id AND q.asking_agent = e.asking_agent AND q.name_key = e.name_key AND q.key = e.key
     AND q.nth = e.nth AND q.started <= e.started;
 
+-- Equal arguments within the latest turn that asked for them before the tool began: some producers record no arguments of a call that failed,
+-- and its repetition is not the answer to the first request.
+CREATE OR REPLACE TEMP MACRO links_by_values(same_agent) AS TABLE
+WITH free_requests AS (
+    SELECT *, CASE WHEN same_agent THEN agent ELSE '' END AS asking_agent
+    FROM requests AS q ANTI JOIN links AS l ON l.trace_id = q.trace_id AND l.turn_span_id = q.turn_span_id AND l.pos = q.pos
+),
+valued AS (
+    SELECT *, 'object ' || canonical AS key FROM free_requests WHERE canonical IS NOT NULL
+    UNION ALL
+    SELECT *, 'value ' || only_value FROM free_requests WHERE only_value IS NOT NULL
+),
+asked AS (
+    SELECT trajectory_id, asking_agent, name_key, key, started, arg_max(turn_span_id, turn) AS turn_span_id FROM valued GROUP BY ALL
+),
+free_executions AS (
+    SELECT *, CASE WHEN same_agent THEN agent ELSE '' END AS asking_agent, coalesce('object ' || canonical, 'value ' || only_value) AS key
+    FROM executions AS e ANTI JOIN links AS l USING (trace_id, span_id)
+),
+ran AS (
+    SELECT e.trace_id, e.span_id, e.name_key, e.key, q.turn_span_id,
+        row_number() OVER (PARTITION BY e.trace_id, q.turn_span_id, e.name_key, e.key ORDER BY e.started, e.span_id) AS nth
+    FROM free_executions AS e
+    ASOF JOIN asked AS q ON q.trajectory_id = e.trajectory_id AND q.asking_agent = e.asking_agent AND q.name_key = e.name_key AND q.key = e.key
+        AND e.started >= q.started
+    WHERE e.key IS NOT NULL
+),
+calls AS (
+    SELECT trace_id, turn_span_id, name_key, key, pos, row_number() OVER (PARTITION BY trace_id, turn_span_id, name_key, key ORDER BY pos) AS nth FROM valued
+)
+SELECT e.trace_id, e.span_id, e.turn_span_id, q.pos
+FROM ran AS e
+JOIN calls AS q ON q.trace_id = e.trace_id AND q.turn_span_id = e.turn_span_id AND q.name_key = e.name_key AND q.key = e.key AND q.nth = e.nth;
+
+INSERT INTO links FROM links_by_values(TRUE);
 INSERT INTO links FROM links_by_name(TRUE, TRUE);
+INSERT INTO links FROM links_by_values(FALSE);
 INSERT INTO links FROM links_by_name(FALSE, TRUE);
 INSERT INTO links FROM links_by_name(TRUE, FALSE);
 INSERT INTO links FROM links_by_name(FALSE, FALSE);

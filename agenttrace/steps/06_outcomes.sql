@@ -10,6 +10,8 @@ CREATE OR REPLACE TEMP MACRO says_failed(j) AS
     CASE json_type(j)
         -- An exception's class, or an HTTP status, as tools write them that catch what they raise.
         WHEN 'VARCHAR' THEN regexp_matches(j ->> '$', '^\s*(?:Error|ERROR|error|(?:[a-z_.]+\.)?[A-Z]\w*(?:Error|Exception))\s*[:(]')
+            -- What CrewAI, smolagents and Haystack answer to the model, which a model call's own instrumentation records without their flags.
+            OR regexp_matches(j ->> '$', '^(?:Error:?\s+)?(?:Error executing tool\b[^\n]*:|Failed to invoke Tool `)')
             OR regexp_matches(j ->> '$', '^\s*(?:HTTP(?:/[\d.]+)?|Request failed with status code)\s*:?\s*[45]\d\d\b', 'i')
             OR regexp_matches(left(j ->> '$', 500), getvariable('opaque_pattern'), 'i')
         WHEN 'OBJECT' THEN
@@ -152,7 +154,8 @@ statuses AS (
     SELECT *,
         coalesce(error_type, text_type) AS failure_type,
         CASE
-            WHEN NOT ran THEN 'error'
+            -- An answer from a cache: the producer says that nothing ran and that nothing changed.
+            WHEN NOT ran AND NOT (tool_ran IS FALSE AND NOT span_failed AND coalesce(mutability = 'read_only' AND mutability_source = 'span', FALSE)) THEN 'error'
             WHEN origin = 'span' AND ended IS NULL THEN 'unfinished'
             WHEN cancelled OR (span_failed AND is_cancelled(error_type)) THEN 'cancelled'
             WHEN (span_failed OR result_says_failed)
@@ -199,7 +202,7 @@ SELECT r.trajectory_id, trace_id, span_id, origin, r.tool_name, turn_span_id, po
     CASE WHEN r.mutability IS NOT NULL THEN r.mutability_source WHEN h.mutability IS NOT NULL THEN 'annotation'
         WHEN g.mutability IS NOT NULL THEN 'configuration' WHEN mutability_of_name(r.tool_name) IS NOT NULL THEN 'name' END AS mutability_source,
     idempotency_key, ran AS tool_ran, status, effect_reason,
-    CASE WHEN effect_reason <> 'unknown_tool' THEN 'unknown' WHEN status = 'ok' THEN 'yes' ELSE 'no' END AS effect,
+    CASE WHEN effect_reason <> 'unknown_tool' THEN 'unknown' WHEN status = 'ok' AND ran THEN 'yes' ELSE 'no' END AS effect,
     CASE WHEN status IN ('error', 'timeout', 'cancelled') THEN failure_type END AS error_type,
     CASE WHEN status IN ('error', 'timeout', 'cancelled') THEN reason END AS error_message,
     CASE WHEN status IN ('error', 'timeout') THEN CASE WHEN span_failed THEN 'span' ELSE 'result' END END AS error_source,

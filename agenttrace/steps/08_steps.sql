@@ -50,7 +50,7 @@ outputs AS (
 ),
 of_spans AS (
     SELECT
-        p.trajectory_id, p.trace_id, p.span_id, s.parent_span_id, o.step_index::INTEGER AS step_index, p.kind,
+        p.trajectory_id, p.trace_id, p.span_id, coalesce(m.parent_span_id, s.parent_span_id) AS parent_span_id, o.step_index::INTEGER AS step_index, p.kind,
         coalesce(m.name, s.name) AS name, s.service_name, p.agent_name,
         CASE WHEN p.kind = 'tool' THEN coalesce(t.tool_name, m.tool_name) END AS tool_name,
         coalesce(t.tool_call_id, m.tool_call_id) AS tool_call_id,
@@ -108,5 +108,5 @@ rows AS (
 SELECT r.*, i.session_id, i.user_id, i.tenant_id, i.task_id, i.trial,
     CASE WHEN r.is_timed IS DISTINCT FROM FALSE THEN utc_time(r.started) END AS start_time,
     CASE WHEN r.is_timed IS DISTINCT FROM FALSE THEN utc_time(r.ended) END AS end_time,
-    CASE WHEN r.origin = 'span' THEN (r.ended::HUGEINT - r.started) / 1e6 END AS duration_ms
+    CASE WHEN r.origin IN ('span', 'log') THEN (r.ended::HUGEINT - r.started) / 1e6 END AS duration_ms
 FROM rows AS r JOIN identities AS i USING (trajectory_id);

@@ -1,11 +1,13 @@
 -- One row per run of an agent. A trace of which no step was an agent's, a model's or a tool's is none.
+-- What the user asked stands in the first model call; the agent's own input is the last resort, for it may hold a whole history.
 CREATE OR REPLACE TEMP TABLE first_inputs AS
 WITH user_texts AS (
-    SELECT trajectory_id, step_index, list_filter(from_json(input_messages, '[{"role":"VARCHAR","parts":["JSON"]}]'), lambda m:
+    SELECT trajectory_id, kind, step_index, list_filter(from_json(input_messages, '[{"role":"VARCHAR","parts":["JSON"]}]'), lambda m:
         m.role = 'user' AND len(list_filter(m.parts, lambda p: p ->> '$.type' = 'text')) > 0)[-1].parts AS parts
-    FROM new_steps WHERE kind = 'model' AND duplicate_of IS NULL AND input_messages IS NOT NULL
+    FROM new_steps
+    WHERE input_messages IS NOT NULL AND ((kind = 'model' AND duplicate_of IS NULL) OR span_id = trajectory_agent)
 )
-SELECT trajectory_id, arg_min(parts_text(parts, 'text'), step_index) AS user_input
+SELECT trajectory_id, arg_min(parts_text(parts, 'text'), (kind <> 'model', step_index)) AS user_input
 FROM user_texts WHERE parts IS NOT NULL GROUP BY trajectory_id;
 
 -- The last text of the agent itself: neither of an agent that ran as its tool, nor one that came with further requests.
@@ -24,8 +26,9 @@ CREATE OR REPLACE TEMP TABLE agent_outputs AS
     GROUP BY n.trajectory_id;
 
 CREATE OR REPLACE TEMP TABLE roots AS
-    SELECT p.trajectory_id, bool_and(p.ended IS NOT NULL) AS root_ended
-    FROM places AS p JOIN nodes AS n USING (trace_id, span_id)
+    -- No log record says that a run has ended.
+    SELECT p.trajectory_id, bool_and(p.ended IS NOT NULL AND m.origin IS DISTINCT FROM 'log') AS root_ended
+    FROM places AS p JOIN nodes AS n USING (trace_id, span_id) LEFT JOIN mapped AS m USING (trace_id, span_id)
     WHERE CASE WHEN p.trajectory_agent IS NULL THEN n.parent_span_id IS NULL ELSE p.span_id = p.trajectory_agent END
     GROUP BY p.trajectory_id;
 

@@ -46,7 +46,7 @@ kinds AS (
         -- The MCP SDK marks tools/list and others as execute_tool too.
         WHEN a."mcp.method.name" = 'tools/call' THEN 'tool'
         WHEN a."mcp.method.name" IS NOT NULL THEN 'other'
-        WHEN operation_name IN ('chat', 'text_completion', 'text_completions', 'generate_content', 'completion', 'llm_call') THEN 'model'
+        WHEN operation_name IN ('chat', 'text_completion', 'text_completions', 'generate_content', 'completion', 'llm_call', 'chat.completions', 'text.completions') THEN 'model'
         WHEN operation_name IN ('execute_tool', 'tool_call') THEN 'tool'
         WHEN operation_name IN ('invoke_agent', 'agent_call') THEN 'agent'
         WHEN operation_name = 'invoke_workflow' THEN 'workflow'
@@ -133,13 +133,17 @@ messages AS (
 SELECT
     trace_id, span_id, 'gen_ai' AS convention, kind,
     name,
-    coalesce(a."gen_ai.agent.name", CASE WHEN kind = 'workflow' THEN a."gen_ai.workflow.name" END) AS agent_name,
-    coalesce(a."gen_ai.conversation.id", a."session.id") AS session_id,
+    -- Not a name but what OpenTelemetry's instrumentation of the OpenAI Agents SDK writes where it has none.
+    coalesce(nullif(a."gen_ai.agent.name", 'OpenAI Agent'), CASE WHEN kind = 'workflow' THEN a."gen_ai.workflow.name" END) AS agent_name,
+    -- A client of the Responses API may name the answer before this one: another id at each call, and no conversation.
+    coalesce(CASE WHEN NOT regexp_matches(a."gen_ai.conversation.id", '^(?:ca)?resp_') THEN a."gen_ai.conversation.id" END, a."session.id") AS session_id,
     coalesce(a."user.id", a."enduser.id") AS user_id,
     a."agenttrace.tenant.id" AS tenant_id,
     CASE WHEN kind = 'tool' THEN coalesce(
         a."gen_ai.tool.name", nullif(regexp_extract(name, '^(?:execute_tool|MCP send tools/call|tools/call) (.+)$', 1), '')) END AS tool_name,
-    CASE WHEN kind = 'tool' THEN nullif(nullif(a."gen_ai.tool.call.id", 'unknown'), '') END AS tool_call_id,
+    -- OpenLIT's callback of LangChain writes the run's id until the result shows the call's.
+    CASE WHEN kind = 'tool' AND NOT (scope_name = 'openlit.instrumentation.langchain' AND coalesce(regexp_matches(a."gen_ai.tool.call.id", '^[0-9a-f]{8}-[0-9a-f]{4}-'), FALSE))
+        THEN nullif(nullif(a."gen_ai.tool.call.id", 'unknown'), '') END AS tool_call_id,
     -- What was cut and has no hash of its original cannot be compared with another call's, so it was not captured.
     CASE WHEN kind = 'tool' AND (a."agenttrace.arguments.original_bytes" IS NULL OR a."agenttrace.tool.arguments_hash" IS NOT NULL)
         THEN call_arguments(json_of_text(text_of(a."gen_ai.tool.call.arguments"))) END AS arguments,
@@ -176,7 +180,9 @@ SELECT
         count_of(a."gen_ai.usage.cache_write.input_tokens"), count_of(a."gen_ai.usage.cache_creation.input_tokens"),
         count_of(a."gen_ai.usage.cache_creation_input_tokens"), count_of(a."gen_ai.usage.cache_write_input_tokens")) AS cache_write_tokens,
     coalesce(count_of(a."gen_ai.usage.reasoning.output_tokens"), count_of(a."gen_ai.usage.reasoning_tokens")) AS reasoning_tokens,
-    coalesce(number_of(a."operation.cost"), number_of(a."gen_ai.usage.cost")) AS cost_usd,
+    -- OpenLIT writes 0 where it knows no price.
+    coalesce(number_of(a."operation.cost"), CASE WHEN scope_name LIKE 'openlit%' THEN nullif(number_of(a."gen_ai.usage.cost"), 0)
+        ELSE number_of(a."gen_ai.usage.cost") END) AS cost_usd,
     1000 * coalesce(
         number_of(a."gen_ai.response.time_to_first_chunk"), number_of(a."gen_ai.client.operation.time_to_first_chunk")) AS time_to_first_token_ms,
     a."agenttrace.user_input" AS user_input,

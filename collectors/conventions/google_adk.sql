@@ -2,7 +2,7 @@
 name       = "google_adk"
 extends    = "gen_ai"
 rank       = 70
-detects    = "scope gcp.vertex.agent"
+detects    = "scope gcp.vertex.agent, or that of OpenInference's instrumentation where it left a span of ADK's as it was"
 version    = "google-adk 1.0 to 2.13, telemetry schemas 1.0, v1 and v2"
 references = ["google-adk 1.0.0 and 2.13.0, google/adk/telemetry"]
 +++ */
@@ -10,16 +10,19 @@ WITH found AS (
     SELECT trace_id, span_id, name, operation_name, tool_name, from_json(attributes, '{
         "gcp.vertex.agent.llm_request": "VARCHAR", "gcp.vertex.agent.llm_response": "VARCHAR",
         "gcp.vertex.agent.tool_call_args": "VARCHAR", "gcp.vertex.agent.tool_response": "VARCHAR",
-        "gcp.vertex.agent.session_id": "VARCHAR", "gen_ai.tool.call.id": "VARCHAR", "gen_ai.tool.call.result": "VARCHAR"
+        "gcp.vertex.agent.session_id": "VARCHAR", "gen_ai.tool.call.id": "VARCHAR", "gen_ai.tool.call.result": "VARCHAR",
+        "gen_ai.tool.description": "VARCHAR", "gen_ai.usage.input_tokens": "JSON"
     }') AS a
     FROM candidates
-    WHERE scope_name = 'gcp.vertex.agent'
+    WHERE scope_name IN ('gcp.vertex.agent', 'openinference.instrumentation.google_adk')
 ),
 parsed AS (
     SELECT *,
         json_of_text(nullif(a."gcp.vertex.agent.llm_request", '{}')) AS request,
         json_of_text(nullif(a."gcp.vertex.agent.llm_response", '{}')) AS response,
-        json_of_text(coalesce(a."gen_ai.tool.call.result", nullif(a."gcp.vertex.agent.tool_response", '{}'))) AS result
+        json_of_text(coalesce(a."gen_ai.tool.call.result", nullif(a."gcp.vertex.agent.tool_response", '{}'))) AS result,
+        -- 1.0 tells the usage in the response alone.
+        CASE WHEN a."gen_ai.usage.input_tokens" IS NULL THEN response -> '$.usage_metadata' END AS usage
     FROM found
 )
 SELECT
@@ -45,5 +48,11 @@ SELECT
             THEN [json_object('role', 'system', 'content', request -> '$.config.system_instruction')] ELSE [] END,
         from_json(request -> '$.contents', '["JSON"]')))) AS input_messages,
     messages(to_json([response -> '$.content'])) AS output_messages,
-    tool_definitions(to_json(request -> '$.config.tools[*].function_declarations[*]')) AS offered_tools
+    tool_definitions(to_json(request -> '$.config.tools[*].function_declarations[*]')) AS offered_tools,
+    -- The stand-in for a tool that the model made up.
+    CASE WHEN a."gen_ai.tool.description" = 'Tool not found' THEN FALSE END AS tool_ran,
+    count_of(usage -> '$.prompt_token_count') + coalesce(count_of(usage -> '$.tool_use_prompt_token_count'), 0) AS input_tokens,
+    count_of(usage -> '$.candidates_token_count') + coalesce(count_of(usage -> '$.thoughts_token_count'), 0) AS output_tokens,
+    count_of(usage -> '$.cached_content_token_count') AS cached_input_tokens,
+    count_of(usage -> '$.thoughts_token_count') AS reasoning_tokens
 FROM parsed

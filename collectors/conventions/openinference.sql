@@ -24,6 +24,8 @@ WITH found AS (
         }') AS a
     FROM candidates
     WHERE openinference_kind IS NOT NULL
+        -- OpenInference's processor adds its keys to Pydantic AI's own spans, which say more.
+        AND scope_name IS DISTINCT FROM 'pydantic-ai'
 ),
 kinds AS (
     SELECT f.*,
@@ -57,13 +59,15 @@ SELECT
     CASE WHEN v.kind = 'tool' THEN coalesce(a."tool.name", regexp_replace(v.name, '\.__call__$', '')) END AS tool_name,
     CASE WHEN v.kind = 'tool' THEN coalesce(
         captured(a."tool.id"), captured(a."tool_call.id"),
-        output_value ->> '$.data.tool_call_id', output_value ->> '$.kwargs.tool_call_id', output_value ->> '$.tool_call_id') END AS tool_call_id,
+        output_value ->> '$.data.tool_call_id', output_value ->> '$.kwargs.tool_call_id', output_value ->> '$.tool_call_id',
+        CASE WHEN scope_name LIKE '%.google_adk' THEN output_value ->> '$.id' END) END AS tool_call_id,
     -- tool.parameters holds arguments for some producers and the schema for others.
     CASE WHEN v.kind = 'tool' THEN coalesce(
         call_arguments(input_value),
         CASE WHEN NOT json_exists(decoded(a."tool.parameters"), '$.properties') AND NOT json_exists(decoded(a."tool.parameters"), '$.type')
             THEN decoded(a."tool.parameters") END) END AS arguments,
-    CASE WHEN v.kind = 'tool' THEN result_value(output_value) END AS observation,
+    -- Google ADK's result stands in Gemini's envelope: {"id", "name", "response"}.
+    CASE WHEN v.kind = 'tool' THEN coalesce(CASE WHEN scope_name LIKE '%.google_adk' THEN output_value -> '$.response' END, result_value(output_value)) END AS observation,
     CASE WHEN v.kind = 'tool' THEN result_failed(output_value) END AS result_failed,
     coalesce(a."llm.provider", a."llm.system") AS provider,
     coalesce(a."llm.response.model_name", a."llm.model_name", a."llm.request.model_name") AS model,

@@ -24,6 +24,13 @@ kinds AS (
         from_json(decoded(a.events), '["JSON"]') AS events,
         decoded(a.model_request_parameters) AS parameters
     FROM found
+),
+-- Before 2.0 no attribute says that the arguments failed validation, but the exception comes out of the validator and not of the tool.
+invalid AS (
+    SELECT DISTINCT trace_id, span_id, TRUE AS is_invalid
+    FROM span_events SEMI JOIN found USING (trace_id, span_id)
+    WHERE event_name = 'exception' AND attributes ->> '$."exception.type"' LIKE '%ToolRetryError'
+        AND regexp_matches(attributes ->> '$."exception.stacktrace"', '_tool_manager\.py", line \d+, in \w+\s+(?:\w+ = )?\w*validator\.validate_')
 )
 SELECT
     trace_id, span_id, 'pydantic_ai' AS convention, kind,
@@ -31,7 +38,7 @@ SELECT
     json_of_text(a.tool_arguments) AS arguments,
     json_of_text(a.tool_response) AS observation,
     -- Arguments that failed validation never reached the tool; a deferred call has not run yet.
-    CASE WHEN a."pydantic_ai.tool.failure_stage" = 'validation' OR a."pydantic_ai.tool.deferral.name" IS NOT NULL THEN FALSE END AS tool_ran,
+    CASE WHEN a."pydantic_ai.tool.failure_stage" = 'validation' OR a."pydantic_ai.tool.deferral.name" IS NOT NULL OR is_invalid THEN FALSE END AS tool_ran,
     -- Version 1 keeps the messages as the events of OTel 1.28, in one attribute.
     messages(to_json(list_filter(events, lambda e: e ->> '$."event.name"' <> 'gen_ai.choice'))) AS input_messages,
     messages(to_json(list_filter(events, lambda e: e ->> '$."event.name"' = 'gen_ai.choice'))) AS output_messages,
@@ -39,4 +46,4 @@ SELECT
     CASE WHEN parameters IS NOT NULL THEN tool_definitions(to_json(list_concat(
         from_json(parameters -> '$.function_tools', '["JSON"]'), from_json(parameters -> '$.output_tools', '["JSON"]')))) END AS offered_tools,
     a.final_result AS final_response
-FROM kinds
+FROM kinds LEFT JOIN invalid USING (trace_id, span_id)

@@ -9,10 +9,17 @@ references = ["strands-agents 1.0.0 and 1.62.0, strands/telemetry/tracer.py"]
 WITH found AS (
     SELECT trace_id, span_id, name, operation_name, status_code, from_json(attributes, '{
         "gen_ai.tool.status": "VARCHAR", "tool.status": "VARCHAR", "gen_ai.agent.tools": "JSON",
-        "gen_ai.server.time_to_first_token": "JSON"
+        "gen_ai.server.time_to_first_token": "JSON",
+        "gen_ai.usage.input_tokens": "JSON", "gen_ai.usage.output_tokens": "JSON", "gen_ai.usage.total_tokens": "JSON",
+        "gen_ai.usage.cache_read_input_tokens": "JSON", "gen_ai.usage.cache_write_input_tokens": "JSON"
     }') AS a
     FROM candidates
     WHERE scope_name = 'strands.telemetry.tracer'
+),
+counts AS (
+    SELECT trace_id, span_id, count_of(a."gen_ai.usage.input_tokens") + coalesce(count_of(a."gen_ai.usage.cache_read_input_tokens"), 0)
+        + coalesce(count_of(a."gen_ai.usage.cache_write_input_tokens"), 0) AS input_and_cache
+    FROM found
 ),
 -- Events hold JSON text of content blocks; on a tool span gen_ai.tool.message is the arguments and gen_ai.choice the result.
 texts AS (
@@ -40,5 +47,8 @@ SELECT
     CASE WHEN operation_name IN ('chat', 'invoke_agent') THEN c.output END AS output_messages,
     tool_definitions(a."gen_ai.agent.tools") AS offered_tools,
     status_code = 'error' OR coalesce(a."gen_ai.tool.status", a."tool.status") = 'error' AS failed,
+    -- The middle versions hand on Bedrock's counts, whose input leaves the cache out and whose total does not.
+    CASE WHEN operation_name = 'chat' AND n.input_and_cache + count_of(a."gen_ai.usage.output_tokens") = count_of(a."gen_ai.usage.total_tokens")
+        THEN n.input_and_cache END AS input_tokens,
     number_of(a."gen_ai.server.time_to_first_token") AS time_to_first_token_ms
-FROM found AS f LEFT JOIN contents AS c USING (trace_id, span_id)
+FROM found AS f LEFT JOIN counts AS n USING (trace_id, span_id) LEFT JOIN contents AS c USING (trace_id, span_id)
