@@ -79,7 +79,8 @@ def _message(message: Object) -> Object:
         message = {key.removeprefix("_"): value for key, value in message.items()}
     elif "blocks" in message:
         # LlamaIndex's message: blocks, and what the provider wants beside them.
-        message = {**as_object(message.get("additional_kwargs")), **message, "content": message["blocks"]}
+        content = message["blocks"] or message.get("content")
+        message = {**as_object(message.get("additional_kwargs")), **message, "content": content}
     # Gemini's content object, where OpenAI's messages have a text.
     content = as_object(message.get("content"))
     message = message | content if "parts" in content else message

@@ -39,7 +39,7 @@ def _value(node: ast.expr, depth: int) -> Any:
             # A lone surrogate, which no UTF-8 text can hold, becomes U+FFFD.
             return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         case ast.Constant(value=int() | float() | None as value):
-            return value if value is None or math.isfinite(value) else None
+            return value if not isinstance(value, float) or math.isfinite(value) else None
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
             return -value
         case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):

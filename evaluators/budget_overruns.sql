@@ -5,7 +5,7 @@ scope      = "trajectory"
 severity   = "error"
 question   = "Did a run use more calls, tokens, money or time than its budget?"
 reads      = ["steps", "trajectories", "budgets"]
-limits     = "Money is what the price table and the spans say. Where tokens or cost stand only on an agent span, the step that crossed the line is unknown and the run's last step is named."
+limits     = "Calls by which a framework hands over or ends its loop (transfer_to_*, finish, final_answer) are no tool calls here. Money is what the price table and the spans say. Where tokens or cost stand only on an agent span, the step that crossed the line is unknown and the run's last step is named."
 references = ["design.md, section 5, budget_overruns"]
 
 [columns]
@@ -24,12 +24,19 @@ spent_after      = "what the run used after that step, same unit"
 budget           = "where the limit comes from: default, agent:NAME or task:GLOB"
 evidence         = "JSON; for not_evaluable the kind concerned"
 +++ */
-WITH totals AS (
+-- Calls by which a framework hands over or ends its loop do no work: some frameworks record them as tool calls, others do not.
+WITH control AS (
+    SELECT coalesce(list(tool_name), []) AS tools
+    FROM (SELECT DISTINCT tool_name FROM steps)
+    WHERE regexp_matches(tool_name, '^(?:transfer_(?:to|back)_|hand_?off|handoff_to_)', 'i')
+        OR regexp_matches(tool_name, '^(?:final_(?:result|answer|output|response)\w*|finish|submit_final_answer|structured_output|set_model_response|complete_task|attempt_completion|exit_loop|escalate|delegate_work_to_coworker|ask_question_to_coworker|delegate work to coworker|ask question to coworker)$', 'i')
+),
+totals AS (
     SELECT
         t.trajectory_id, t.trace_id, t.start_time, t.unpriced_model_calls, t.tool_call_count, t.model_call_count,
         b.budget AS kind, b.allowed, b.source,
         CASE b.budget
-            WHEN 'max_tool_calls' THEN t.tool_call_count
+            WHEN 'max_tool_calls' THEN t.tool_call_count - coalesce(len(list_filter(t.tools, lambda tool: list_contains(c.tools, tool))), 0)
             WHEN 'max_model_calls' THEN t.model_call_count
             WHEN 'max_tokens' THEN t.total_tokens
             WHEN 'max_cost_usd' THEN t.cost_usd
@@ -37,6 +44,7 @@ WITH totals AS (
         END AS used
     FROM trajectories AS t
     JOIN budgets AS b USING (trajectory_id)
+    CROSS JOIN control AS c
 ),
 -- Exactly at the limit is fine. A sum of money carries the rounding of its parts: 0.1 + 0.2 is not over 0.3.
 over AS (
@@ -47,7 +55,7 @@ spent AS (
     SELECT
         o.trajectory_id, o.kind, o.allowed, s.trace_id, s.span_id, s.step_index, s.tool_name, s.model, s.start_time, s.end_time,
         CASE o.kind
-            WHEN 'max_tool_calls' THEN CASE WHEN s.kind = 'tool' AND s.tool_ran IS DISTINCT FROM FALSE THEN 1 END
+            WHEN 'max_tool_calls' THEN CASE WHEN s.kind = 'tool' AND s.tool_ran IS DISTINCT FROM FALSE AND NOT coalesce(list_contains(c.tools, s.tool_name), FALSE) THEN 1 END
             WHEN 'max_model_calls' THEN CASE WHEN s.kind = 'model' THEN 1 END
             WHEN 'max_tokens' THEN CASE WHEN s.usage_source = 'own' THEN coalesce(s.input_tokens, 0) + coalesce(s.output_tokens, 0) END
             WHEN 'max_cost_usd' THEN CASE WHEN s.usage_source IS DISTINCT FROM 'aggregate' THEN s.cost_usd END
@@ -56,6 +64,7 @@ spent AS (
         END AS amount
     FROM over AS o
     JOIN steps AS s USING (trajectory_id)
+    CROSS JOIN control AS c
     WHERE s.step_index IS NOT NULL
 ),
 running AS (

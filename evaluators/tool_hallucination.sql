@@ -131,7 +131,7 @@ unasked AS (
     FROM steps AS s
     ANTI JOIN (SELECT trajectory_id FROM requests) USING (trajectory_id)
     SEMI JOIN (SELECT trajectory_id FROM steps WHERE requested_tool_calls IS NOT NULL) USING (trajectory_id)
-    WHERE s.tool_name IS NOT NULL AND s.effect_reason = 'unknown_tool'
+    WHERE s.effect_reason = 'unknown_tool'
 ),
 offered_in_run AS (
     SELECT trajectory_id, list_sort(list_distinct(flatten(list(DISTINCT offered)))) AS offered
@@ -413,7 +413,7 @@ unevaluable AS (
     FROM trajectories
     -- The last text is the one that counts.
     ANTI JOIN (
-        SELECT trajectory_id FROM steps WHERE (kind = 'model' AND duplicate_of IS NULL) OR output_messages IS NOT NULL
+        SELECT trajectory_id FROM steps WHERE kind = 'model' OR output_messages IS NOT NULL
         GROUP BY trajectory_id HAVING arg_max(output_messages IS NOT NULL, coalesce(step_index, -1))
     ) USING (trajectory_id)
     WHERE final_response IS NULL

@@ -7,6 +7,7 @@ memory stays bounded. The same seed gives the same inputs. A fault is printed an
 
 import argparse
 import asyncio
+import copy
 import faulthandler
 import gzip
 import http.client
@@ -200,7 +201,8 @@ def mutate_json(rng: random.Random, body: bytes, pool: list[Input]) -> bytes:
         key = rng.choice(list(holder)) if isinstance(holder, dict) else rng.randrange(len(holder))
         match rng.randrange(6):
             case 0:
-                holder[key] = rng.choice(HOSTILE)
+                # A copy, for the next mutation may change it.
+                holder[key] = copy.deepcopy(rng.choice(HOSTILE))
             case 1:
                 del holder[key]
             case 2 if isinstance(holder, dict):
@@ -504,6 +506,7 @@ class Campaign:
 
     def send(self, client: "Client", group: list[tuple[int, str, bytes, str]]) -> None:
         """A share over real sockets."""
+        client.reconnect()
         for number, kind, body, encoding in group:
             with self.guarded("socket", body):
                 self.counts[f"socket: {client.post(kind, body, encoding)}"] += 1
@@ -668,6 +671,10 @@ class Client:
         if response.status not in ACCEPTED:
             raise AssertionError(f"status {response.status}")
         return response.status
+
+    def reconnect(self) -> None:
+        """Leaves a connection that may have rested for longer than the receiver lets it."""
+        self._http.close()
 
     def torn(self, rng: random.Random, kind: str, body: bytes) -> None:
         """A request that is no HTTP, or breaks off."""

@@ -29,6 +29,8 @@ _LITERALS = st.recursive(
          {"name": "x", "status": "<Status.OK: 'ok'>", "at": [2026, 1, 2]}),
         ("{'at': <object at 0x7f>, 'n': nan}", {"at": "<object at 0x7f>", "n": None}),
         ("'\\ud800'", "�"),
+        # Beyond what a float can hold.
+        ("[" + "9" * 400 + ", 1e999]", [int("9" * 400), None]),
     ],
 )  # fmt: skip
 def test_a_literal_becomes_its_value(text: str, expected: object) -> None:

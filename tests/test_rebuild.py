@@ -446,7 +446,8 @@ def test_any_spans_become_one_row_each_in_any_order(
 def test_a_row_whose_json_is_broken_stops_nothing() -> None:
     con = open_memory()
     good, broken = (make_row(letter * 32, number * 16, None, "span", {}, START_NS) for letter, number in ("a1", "b2"))
-    insert(con, [good, broken._replace(attributes='{"gen_ai.', events="?", resource_attributes="")], [])
+    log = make_log("a" * 32, "1" * 16, "gen_ai.choice")._replace(attributes="?", body='"\\ud83d"')
+    insert(con, [good, broken._replace(attributes='{"gen_ai.', events="?", resource_attributes="")], [log])
     assert rebuild(con) == 2
     assert con.execute("SELECT trace_id FROM steps ORDER BY 1").fetchall() == [("a" * 32,), ("b" * 32,)]
 

@@ -133,6 +133,102 @@ def test_other_calls_of_two_libraries_are_calls_of_their_own(run: Run) -> None:
 
 @trees.of(
     agent(
+        "restock",
+        # Each of two parallel calls, seen by two libraries: with nothing that tells the calls apart, by place alone.
+        *(_ran("a", 10, "order", {"n": 1}), _ran("b", 11, "order", {"n": 1})),
+        *(_ran("a", 12, "order", {"n": 1}), _ran("b", 13, "order", {"n": 1})),
+        *(_ran("a", 100, "ask", id="k1"), _ran("b", 101, "ask"), _ran("a", 102, "ask", id="k2"), _ran("b", 103, "ask")),
+        *(_side("a", 200, 240), _side("b", 201, 241), _side("a", 202, 242), _side("b", 203, 243)),
+    )
+)
+def test_parallel_calls_that_are_equal_stay_as_many_as_they_are(run: Run) -> None:
+    assert run.trajectory["tools"] == ["order", "order", "ask", "ask"]
+    assert (run.trajectory["model_call_count"], tokens(run)) == (2, (20, 10, 30))
+
+
+@trees.of(
+    agent(
+        "restock",
+        tool("order", {"n": 1}, scope_name="a", at=10, until=90),
+        tool("order", {"n": 1}, scope_name="b", at=20, until=40, raises=("TimeoutError", "timed out")),
+        tool("order", {"n": 1}, scope_name="b", at=50, until=80),
+    )
+)
+def test_of_two_attempts_beside_a_call_one_is_the_call(run: Run) -> None:
+    assert len(run.tools) == 2
+
+
+@trees.of(
+    agent("restock", _ran("a", 10, "order", {"n": 1}, id="k1"), _ran("agenttrace", 11, "order", {"n": 1, "qty": 2}))
+)
+def test_a_decorator_beside_the_call_knows_defaults_too(run: Run) -> None:
+    assert run.tool["arguments"] == '{"n": 1}'
+
+
+def _agents(*tools: Node) -> tuple[Node, ...]:
+    return tuple(
+        agent(f"agent {n}", found, scope_name=found.fields["scope_name"], at=5 + n, until=90 + n)
+        for n, found in enumerate(tools)
+    )
+
+
+@trees.of(
+    agent("lead", *_agents(_ran("a", 10, "order", {"n": 1}), _ran("b", 11, "order", {"n": 1})), at=0, until=100),
+    agent("second", *_agents(_ran("a", 110, "ask", {"n": 1}, id="k"), _ran("b", 111, "ask", {"n": 2}, id="k")), at=105),
+    agent("third", *_agents(_side("a", 310, 350), _side("b", 311, 351)), at=300, until=400),
+)
+def test_equal_calls_of_two_agents_that_work_side_by_side_are_two(run: Run) -> None:
+    by_agent = {trajectory["agent_name"]: trajectory for trajectory in run.trajectories}
+    assert (by_agent["lead"]["tools"], by_agent["second"]["tools"]) == (["order", "order"], ["ask", "ask"])
+    assert (by_agent["third"]["model_call_count"], by_agent["third"]["input_tokens"]) == (2, 20)
+
+
+@trees.of(
+    agent("refunds", _ran("a", 10, "order", {"n": 1}, id="k"), scope_name="a", at=5, until=60),
+    agent("refunds", _ran("b", 11, "order", {"n": 1}), scope_name="b", at=6, until=61),
+)
+def test_one_agent_that_two_libraries_recorded_calls_once(run: Run) -> None:
+    assert len(run.tools) == 1
+
+
+@trees.of(
+    agent(
+        "lead",
+        tool(
+            "ask",
+            {"n": 1},
+            agent("expert", tool("ask", {"n": 1}, id="k", scope_name="b", at=30, until=60), at=20, until=70),
+            chat(scope_name="b", at=75, until=85),
+            id="k",
+            scope_name="a",
+            at=10,
+            until=90,
+        ),
+        at=0,
+        until=100,
+    )
+)
+def test_an_agent_below_a_tool_calls_that_tool_itself(run: Run) -> None:
+    assert run.trajectory["tools"] == ["ask", "ask"]
+
+
+@trees.of(
+    agent(
+        "lead",
+        chat(
+            tool("ask", {}, chat(scope_name="b", at=30, until=60), scope_name="a", at=20, until=70),
+            scope_name="a",
+            at=10,
+            until=80,
+        ),
+    )
+)
+def test_a_model_call_of_a_tool_within_a_model_call_is_another(run: Run) -> None:
+    assert (run.trajectory["model_call_count"], tokens(run)) == (2, (20, 10, 30))
+
+
+@trees.of(
+    agent(
         "mocked", *(_side(scope, n * 100 + d, n * 100 + 50, "same") for n in range(3) for d, scope in enumerate("ab"))
     )
 )

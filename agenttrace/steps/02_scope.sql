@@ -19,7 +19,10 @@ DELETE FROM span_in USING (
 WHERE span_in.trace_id = copies.trace_id AND span_in.span_id = copies.span_id AND span_in.rowid <> copies.kept;
 
 CREATE OR REPLACE TEMP TABLE log_in AS
-    SELECT * FROM log_records SEMI JOIN scope USING (trace_id);
+    SELECT * REPLACE (
+        CASE WHEN json_valid(attributes) THEN attributes ELSE '{}' END AS attributes,
+        CASE WHEN json_valid(body) THEN body END AS body)
+    FROM log_records SEMI JOIN scope USING (trace_id);
 
 CREATE OR REPLACE TEMP TABLE mapped (
     trace_id VARCHAR, span_id VARCHAR, convention VARCHAR,

@@ -60,6 +60,7 @@ CREATE OR REPLACE TEMP MACRO most_of_the_time(started, ended, later_started, lat
 CREATE OR REPLACE TEMP TABLE sided AS
 WITH calls AS (
     SELECT *, coalesce(scope_name, '') AS scope FROM execs AS e ANTI JOIN duplicates AS d USING (trace_id, span_id)
+    QUALIFY min(scope) OVER (PARTITION BY trace_id, kind) <> max(scope) OVER (PARTITION BY trace_id, kind)
 ),
 keyed AS (
     SELECT *, messages AS holds, response_id AS id, 'response ' || response_id AS key FROM calls WHERE kind = 'model' AND response_id IS NOT NULL
@@ -81,7 +82,7 @@ scopes AS (
 ),
 facing AS (
     SELECT k.trace_id, k.key, k.scope, s.scope AS other_scope, least(k.scope, s.scope) AS first_scope, k.span_id, k.own_agent, k.agent_key,
-        k.arguments, k.holds, k.id, k.started, k.ended
+        CASE WHEN k.key LIKE 'id %' OR k.key LIKE 'name %' THEN k.arguments END AS arguments, k.holds, k.id, k.started, k.ended
     FROM keyed AS k
     JOIN scopes AS s ON s.trace_id = k.trace_id AND s.key = k.key AND s.scope <> k.scope
     SEMI JOIN scopes AS o ON o.trace_id = k.trace_id AND o.key = k.key AND o.scope = k.scope

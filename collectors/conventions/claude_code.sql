@@ -183,7 +183,9 @@ requests AS (
 ),
 replies AS (
     SELECT m.trace_id, m.span_id, captured(l.a.response) AS reply, l.ended
-    FROM found AS l JOIN models AS m ON m.trace_id = l.trace_id AND m.request_id = l.a.request_id
+    FROM found AS l
+    ASOF JOIN (FROM models QUALIFY row_number() OVER (PARTITION BY trace_id, request_id, started ORDER BY span_id) = 1) AS m
+        ON m.trace_id = l.trace_id AND m.request_id = l.a.request_id AND l.ended >= m.started
     WHERE l.type = 'assistant_response'
     UNION ALL
     SELECT m.trace_id, m.span_id, captured(l.a.response), l.ended

@@ -21,8 +21,9 @@ parsed AS (
         json_of_text(nullif(a."gcp.vertex.agent.llm_request", '{}')) AS request,
         json_of_text(nullif(a."gcp.vertex.agent.llm_response", '{}')) AS response,
         json_of_text(coalesce(a."gen_ai.tool.call.result", nullif(a."gcp.vertex.agent.tool_response", '{}'))) AS result,
-        -- 1.0 tells the usage in the response alone.
-        CASE WHEN a."gen_ai.usage.input_tokens" IS NULL THEN response -> '$.usage_metadata' END AS usage
+        -- 1.0 tells the usage in the response alone, and later ones the cached and reasoning tokens.
+        CASE WHEN a."gen_ai.usage.input_tokens" IS NULL THEN response -> '$.usage_metadata' END AS usage,
+        response -> '$.usage_metadata' AS parts
     FROM found
 )
 SELECT
@@ -53,6 +54,6 @@ SELECT
     CASE WHEN a."gen_ai.tool.description" = 'Tool not found' THEN FALSE END AS tool_ran,
     count_of(usage -> '$.prompt_token_count') + coalesce(count_of(usage -> '$.tool_use_prompt_token_count'), 0) AS input_tokens,
     count_of(usage -> '$.candidates_token_count') + coalesce(count_of(usage -> '$.thoughts_token_count'), 0) AS output_tokens,
-    count_of(usage -> '$.cached_content_token_count') AS cached_input_tokens,
-    count_of(usage -> '$.thoughts_token_count') AS reasoning_tokens
+    count_of(parts -> '$.cached_content_token_count') AS cached_input_tokens,
+    count_of(parts -> '$.thoughts_token_count') AS reasoning_tokens
 FROM parsed

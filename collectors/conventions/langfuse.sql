@@ -12,6 +12,7 @@ WITH found AS (
         "langfuse.observation.model.name": "VARCHAR", "langfuse.observation.usage_details": "JSON",
         "langfuse.observation.cost_details": "JSON", "langfuse.observation.level": "VARCHAR",
         "langfuse.observation.status_message": "VARCHAR", "langfuse.observation.metadata.tool_call_id": "VARCHAR",
+        "langfuse.observation.metadata.ls_integration": "VARCHAR", "langfuse.observation.metadata.is_langchain_root": "VARCHAR",
         "langfuse.session.id": "VARCHAR", "session.id": "VARCHAR", "langfuse.user.id": "VARCHAR", "user.id": "VARCHAR"
     }') AS a
     FROM candidates
@@ -21,7 +22,11 @@ values AS (
     SELECT *,
         CASE a."langfuse.observation.type"
             WHEN 'generation' THEN 'model' WHEN 'tool' THEN 'tool' WHEN 'agent' THEN 'agent'
-            WHEN 'retriever' THEN 'retrieval' WHEN 'embedding' THEN 'retrieval' ELSE 'other' END AS kind,
+            WHEN 'retriever' THEN 'retrieval' WHEN 'embedding' THEN 'retrieval'
+            -- The callback handler calls a chain an agent by its name alone, so a node "agent" but not the graph around it.
+            ELSE CASE WHEN text_of(json_of_text(a."langfuse.observation.metadata.ls_integration")) = 'langgraph'
+                AND text_of(json_of_text(a."langfuse.observation.metadata.is_langchain_root")) = 'true' THEN 'agent' ELSE 'other' END
+            END AS kind,
         json_of_text(a."langfuse.observation.input") AS input,
         json_of_text(a."langfuse.observation.output") AS output,
         decoded(a."langfuse.observation.usage_details") AS usage

@@ -10,7 +10,7 @@ WITH found AS (
     SELECT trace_id, span_id, parent_span_id, scope_name, name, operation_name, status_code, start_time_unix_nano AS began, from_json(attributes, '{
         "logfire.span_type": "VARCHAR", "logfire.msg_template": "VARCHAR", "logfire.msg": "VARCHAR", "logfire.level_num": "JSON",
         "name": "VARCHAR", "input": "VARCHAR", "output": "VARCHAR", "group_id": "VARCHAR", "events": "JSON",
-        "raw_input": "VARCHAR", "response": "JSON", "request": "JSON", "usage": "JSON", "tools": "JSON",
+        "raw_input": "VARCHAR", "response": "JSON", "request": "JSON", "usage": "JSON", "tools": "JSON", "handoffs": "JSON",
         "request_data": "JSON", "response_data": "JSON", "error": "JSON", "error.type": "VARCHAR",
         "gen_ai.usage.input_tokens": "JSON", "gen_ai.response.id": "VARCHAR"
     }') AS a
@@ -90,7 +90,10 @@ SELECT
         ELSE messages(to_json([answer -> '$.message'])) END,
         CASE WHEN (answer ->> '$.combined_chunk_content') <> '' THEN messages(to_json([json_object('role', 'assistant', 'content', answer ->> '$.combined_chunk_content')])) END,
         CASE WHEN json_exists(answer, '$.text') THEN messages(to_json([json_object('role', 'assistant', 'content', answer ->> '$.text')])) END) END AS output_messages,
-    CASE WHEN kind = 'model' OR is_model THEN tool_definitions(coalesce(response -> '$.tools', request -> '$.tools', a.tools)) END AS offered_tools,
+    CASE
+        WHEN kind = 'model' OR is_model THEN tool_definitions(coalesce(response -> '$.tools', request -> '$.tools', a.tools))
+        -- The OpenAI Agents SDK names its tools on the agent, all but those that hand off: an agent that has such has tools that are not named.
+        WHEN kind = 'agent' AND decoded(a.handoffs)::VARCHAR = '[]' THEN tool_definitions(a.tools) END AS offered_tools,
     status_code = 'error' OR coalesce(count_of(a."logfire.level_num") >= 17, FALSE) AS failed,
     -- The Claude Agent SDK's failure is a text, which stands as the error's type.
     CASE WHEN scope_name = 'logfire.claude_agent_sdk' AND contains(a."error.type", ' ')
