@@ -26,8 +26,7 @@ from agenttrace.prices import ModelUsage, PriceTable
 SETTLE = timedelta(minutes=10)
 _BATCH_SPANS = 100_000
 _HEADER = re.compile(r"\A/\* \+\+\+\n(.*?)\n\+\+\+ \*/\n", re.DOTALL)
-_HEADER_KEYS = {"name", "rank", "detects", "version", "references"}
-_OPTIONAL_KEYS = {"extends", "only_where"}
+_HEADER_KEYS = {"name", "rank", "detects", "where", "version", "references"}
 
 
 @dataclass(frozen=True)
@@ -37,18 +36,17 @@ class Convention:
     Attributes:
         name: File name without `.sql`.
         rank: Order of recognition, the lowest first: a more specific convention before a more general one.
-        query: One SELECT over `candidates`, the spans that no earlier convention has claimed.
+        where: Condition by which a span is this producer's; SQL over the columns of `spans`.
+        query: One SELECT over `candidates`, the spans of that condition that no earlier convention has claimed.
         extends: Convention of which this one is a dialect, or None. A dialect reads the spans of the one it extends
             as well.
-        only_where: Condition on `span_in` without which the query need not run, or None. To plan a long query takes
-            longer than to look.
     """
 
     name: str
     rank: int
+    where: str
     query: str
     extends: str | None = None
-    only_where: str | None = None
 
 
 def rebuild(con: duckdb.DuckDBPyConnection, *, settings: Settings | None = None) -> int:
@@ -152,17 +150,17 @@ def _map(con: duckdb.DuckDBPyConnection, convention: Convention) -> None:
 
     A dialect of another convention says only what is different: what it leaves NULL stays as the general one read it.
     """
-    if convention.only_where is not None:
-        look = f"SELECT 1 FROM span_in WHERE {convention.only_where} LIMIT 1"  # noqa: S608 - our own file's condition
-        if con.execute(look).fetchone() is None:
-            return
+    # To plan a long query takes longer than to look.
+    if con.execute(f"SELECT 1 FROM span_in WHERE {convention.where} LIMIT 1").fetchone() is None:  # noqa: S608 - our own
+        return
+    others = f"(FROM mapped WHERE convention <> '{convention.extends}')" if convention.extends else "mapped"
+    con.execute(
+        f"CREATE OR REPLACE TEMP VIEW candidates AS SELECT * FROM span_in ANTI JOIN {others}"  # noqa: S608 - our own
+        f" USING (trace_id, span_id) WHERE ({convention.where}\n)"
+    )
     if convention.extends is None:
         con.execute(f"INSERT INTO mapped BY NAME {convention.query}")
         return
-    con.execute(
-        "CREATE OR REPLACE TEMP VIEW candidates AS SELECT * FROM span_in ANTI JOIN"  # noqa: S608 - our own file's name
-        f" (FROM mapped WHERE convention <> '{convention.extends}') USING (trace_id, span_id)"
-    )
     con.execute(f"CREATE OR REPLACE TEMP TABLE dialect AS {convention.query}")
     con.execute("INSERT INTO mapped BY NAME SELECT * FROM dialect ANTI JOIN mapped USING (trace_id, span_id)")
     said = [row[0] for row in con.execute("DESCRIBE dialect").fetchall() if row[0] not in ("trace_id", "span_id")]
@@ -277,13 +275,11 @@ def conventions() -> tuple[Convention, ...]:
 def _parse_convention(file_name: str, text: str) -> Convention:
     found = _HEADER.match(text)
     header = tomllib.loads(found.group(1)) if found else {}
-    if not found or set(header) - _OPTIONAL_KEYS != _HEADER_KEYS or header["name"] != file_name.removesuffix(".sql"):
+    if not found or set(header) - {"extends"} != _HEADER_KEYS or header["name"] != file_name.removesuffix(".sql"):
         raise ConfigError(
             f"{file_name}: a convention begins with a header of {', '.join(sorted(_HEADER_KEYS))}; name is the file's."
         )
-    return Convention(
-        header["name"], header["rank"], text[found.end() :], header.get("extends"), header.get("only_where")
-    )
+    return Convention(header["name"], header["rank"], header["where"], text[found.end() :], header.get("extends"))
 
 
 def _run(con: duckdb.DuckDBPyConnection, sql: str) -> None:

@@ -44,10 +44,6 @@ CREATE OR REPLACE TEMP TABLE mapped (
     user_input VARCHAR, final_response VARCHAR, initial_state JSON, final_state JSON
 );
 
--- What no convention has claimed yet; each convention reads this and nothing else of the spans.
-CREATE OR REPLACE TEMP VIEW candidates AS
-    SELECT * FROM span_in ANTI JOIN mapped USING (trace_id, span_id);
-
 -- Span events and log records in one form. An attribute beats an event, an event beats a log record.
 CREATE OR REPLACE TEMP TABLE span_events AS
     SELECT trace_id, span_id, 1 AS source, (e.ord)::BIGINT AS ord, e.name AS event_name, e.attributes AS attributes, NULL::JSON AS body

@@ -3,6 +3,7 @@ name       = "agent_framework"
 extends    = "gen_ai"
 rank       = 90
 detects    = "scope agent_framework, or scope Microsoft.Agents.AI with its prefixes and suffixes"
+where      = "scope_name = 'agent_framework' OR scope_name LIKE '%Microsoft.Agents.AI%'"
 version    = "agent-framework-core 1.0 to 1.23; the workflows of Microsoft.Agents.AI"
 references = [
     "agent-framework-core 1.0.0 and 1.23.0, agent_framework/observability.py, agent_framework/_tools.py",
@@ -15,7 +16,6 @@ WITH found AS (
             "workflow.name": "VARCHAR", "gen_ai.conversation.id": "VARCHAR", "session.id": "VARCHAR", "gen_ai.tool.call.arguments": "JSON"
         }') AS a
     FROM candidates
-    WHERE scope_name = 'agent_framework' OR scope_name LIKE '%Microsoft.Agents.AI%'
 ),
 -- Early versions start the span of a streamed agent and do not make it current: its calls stand beside it, within its time.
 hollow AS (

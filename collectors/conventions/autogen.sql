@@ -3,6 +3,7 @@ name       = "autogen"
 extends    = "gen_ai"
 rank       = 110
 detects    = "scope autogen-core, or autogen and the name of a runtime"
+where      = "scope_name = 'autogen-core' OR scope_name LIKE 'autogen %'"
 version    = "autogen-core 0.6 to 0.7"
 references = ["autogen-core 0.7.5, autogen_core/_telemetry", "autogen-agentchat 0.7.5, autogen_agentchat/agents/_base_chat_agent.py"]
 +++ */
@@ -10,7 +11,6 @@ WITH found AS (
     SELECT trace_id, span_id, operation_name, attributes ->> '$."gen_ai.agent.id"' AS agent_id, attributes ->> '$."session.id"' AS session_id,
         tool_name LIKE 'transfer\_to\_%' ESCAPE '\' AND starts_with(attributes ->> '$."gen_ai.tool.description"', 'Handoff to ') AS is_handoff
     FROM candidates
-    WHERE scope_name = 'autogen-core' OR scope_name LIKE 'autogen %'
 )
 SELECT
     trace_id, span_id, 'autogen' AS convention,

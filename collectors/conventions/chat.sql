@@ -3,6 +3,7 @@ name       = "chat"
 extends    = "gen_ai"
 rank       = 10
 detects    = "scope agenttrace.transcript: chat transcripts that `agenttrace import` has turned into spans"
+where      = "scope_name = 'agenttrace.transcript'"
 version    = "OpenAI chat completions messages, with tool_calls or the older function_call"
 references = ["OpenAI API reference, Chat Completions, the chat completion object", "agenttrace/collectors/transcripts.py"]
 +++ */
@@ -13,4 +14,3 @@ SELECT
     -- An agent that speaks first was given nothing, which is known.
     CASE WHEN attributes ->> '$."gen_ai.input.messages"' = '[]' THEN '[]'::JSON END AS input_messages
 FROM candidates
-WHERE scope_name = 'agenttrace.transcript'

@@ -2,7 +2,7 @@
 name       = "claude_code"
 rank       = 120
 detects    = "scope com.anthropic.claude_code.*, else names of claude_code.*"
-only_where = "name LIKE 'claude_code.%' OR scope_name LIKE 'com.anthropic.claude_code.%'"
+where      = "name LIKE 'claude_code.%' OR scope_name LIKE 'com.anthropic.claude_code.%'"
 version    = "Claude Code 2.1, beta spans and log events"
 references = [
     "@anthropic-ai/claude-code 2.1.197, spans and log events as recorded",
@@ -23,7 +23,6 @@ WITH parsed AS MATERIALIZED (
             "full_command": "VARCHAR", "file_path": "VARCHAR", "decision": "VARCHAR"
         }') AS a
     FROM candidates
-    WHERE name LIKE 'claude_code.%' OR scope_name LIKE 'com.anthropic.claude_code.%'
 ),
 found AS MATERIALIZED (
     SELECT *,

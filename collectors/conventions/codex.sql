@@ -2,7 +2,7 @@
 name       = "codex"
 rank       = 125
 detects    = "log events codex.*"
-only_where = "name LIKE 'codex.%'"
+where      = "name IN ('codex.user_prompt', 'codex.sse_event', 'codex.api_request', 'codex.websocket_request', 'codex.tool_result', 'codex.tool_decision')"
 version    = "Codex CLI 0.30 to 0.171"
 references = [
     "@openai/codex 0.171.0, log events as recorded",
@@ -18,7 +18,6 @@ WITH parsed AS (
         "tool_name": "VARCHAR", "call_id": "VARCHAR", "arguments": "VARCHAR", "output": "VARCHAR", "tool_result_seq": "JSON"
     }') AS a
     FROM candidates
-    WHERE name IN ('codex.user_prompt', 'codex.sse_event', 'codex.api_request', 'codex.websocket_request', 'codex.tool_result', 'codex.tool_decision')
 ),
 answered AS (
     SELECT DISTINCT trace_id, a.call_id AS call_id FROM parsed WHERE name = 'codex.tool_result'

@@ -3,6 +3,10 @@ name       = "crewai"
 extends    = "gen_ai"
 rank       = 170
 detects    = "scope crewai or crewai.* keys; scope crewai.telemetry, which is CrewAI's anonymous statistics"
+where      = '''
+    scope_name IN ('crewai', 'crewai.telemetry') OR attributes LIKE '%"crewai.event_name"%'
+    OR (attributes LIKE '%"crewai_version"%' AND operation_name IS NULL AND attributes NOT LIKE '%"gen_ai.%' AND openinference_kind IS NULL)
+'''
 version    = "crewai 1.15"
 references = ["crewai 1.15.30, crewai/telemetry/tracing/handlers.py and crewai/telemetry/telemetry.py"]
 +++ */
@@ -13,8 +17,6 @@ WITH found AS (
         "crewai.tool.from_cache": "JSON", "crewai_version": "VARCHAR"
     }') AS a
     FROM candidates
-    WHERE scope_name IN ('crewai', 'crewai.telemetry') OR attributes LIKE '%"crewai.event_name"%'
-        OR (attributes LIKE '%"crewai_version"%' AND operation_name IS NULL AND attributes NOT LIKE '%"gen_ai.%' AND openinference_kind IS NULL)
 ),
 kinds AS (
     SELECT *, scope_name = 'crewai.telemetry' OR a."crewai_version" IS NOT NULL AS is_statistics,

@@ -3,6 +3,7 @@ name       = "dspy"
 extends    = "openinference"
 rank       = 35
 detects    = "DSPy's fields in a model's answer, [[ ## field ## ]] or JSON with next_tool_name, in the span of DSPy or of the SDK below it"
+where      = "openinference_kind = 'LLM' AND (attributes LIKE '%[[ ## %' OR attributes LIKE '%next_tool_name%')"
 version    = "openinference-instrumentation-dspy 0.1.48, dspy 3.4"
 references = ["stanfordnlp/dspy, dspy/predict/react.py and dspy/adapters"]
 +++ */
@@ -11,7 +12,6 @@ WITH found AS (
         "llm.input_messages.0.message.content": "VARCHAR", "llm.output_messages.0.message.content": "VARCHAR"
     }') AS a
     FROM candidates
-    WHERE openinference_kind = 'LLM' AND (attributes LIKE '%[[ ## %' OR attributes LIKE '%next_tool_name%')
 ),
 texts AS (
     SELECT *, a."llm.output_messages.0.message.content" AS answer, json_of_text(a."llm.output_messages.0.message.content") AS parsed,

@@ -3,6 +3,7 @@ name       = "gemini_cli"
 extends    = "gen_ai"
 rank       = 180
 detects    = "scope gemini-cli, else gen_ai.agent.name gemini-cli"
+where      = "scope_name = 'gemini-cli' OR agent_name = 'gemini-cli'"
 version    = "Gemini CLI 0.61"
 references = [
     "@google/gemini-cli 0.61.0, spans and log events as recorded",
@@ -14,7 +15,6 @@ WITH found AS (
         "gen_ai.tool.call_id": "VARCHAR", "gen_ai.tool.definitions": "VARCHAR", "gen_ai.input.messages": "VARCHAR", "gen_ai.output.messages": "VARCHAR"
     }') AS a
     FROM candidates
-    WHERE scope_name = 'gemini-cli' OR agent_name = 'gemini-cli'
 ),
 -- On a tool's span the messages are the request and what became of it.
 parsed AS (

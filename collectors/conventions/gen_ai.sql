@@ -2,6 +2,12 @@
 name       = "gen_ai"
 rank       = 220
 detects    = "gen_ai.operation.name or another gen_ai.* key that no framework's own convention has claimed, and agenttrace's own spans"
+where      = '''
+    operation_name IS NOT NULL OR tool_name IS NOT NULL OR scope_name = 'agenttrace'
+    -- v1.26 has no operation name; a model with usage is a model call.
+    OR (model IS NOT NULL AND attributes LIKE '%"gen_ai.%')
+    OR attributes LIKE '%"mcp.method.name"%'
+'''
 version    = "OpenTelemetry semantic conventions 1.26 to 1.42, semantic-conventions-genai"
 references = [
     "open-telemetry/semantic-conventions, model/gen-ai, v1.26.0 to v1.41.0",
@@ -36,10 +42,6 @@ WITH found AS (
             "agenttrace.state.initial": "JSON", "agenttrace.state.final": "JSON"
         }') AS a
     FROM candidates
-    WHERE operation_name IS NOT NULL OR tool_name IS NOT NULL OR scope_name = 'agenttrace'
-        -- v1.26 has no operation name; a model with usage is a model call.
-        OR (model IS NOT NULL AND attributes LIKE '%"gen_ai.%')
-        OR attributes LIKE '%"mcp.method.name"%'
 ),
 kinds AS (
     SELECT *, CASE

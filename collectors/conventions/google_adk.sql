@@ -3,6 +3,7 @@ name       = "google_adk"
 extends    = "gen_ai"
 rank       = 70
 detects    = "scope gcp.vertex.agent, or that of OpenInference's instrumentation where it left a span of ADK's as it was"
+where      = "scope_name IN ('gcp.vertex.agent', 'openinference.instrumentation.google_adk')"
 version    = "google-adk 1.0 to 2.13, telemetry schemas 1.0, v1 and v2"
 references = ["google-adk 1.0.0 and 2.13.0, google/adk/telemetry"]
 +++ */
@@ -14,7 +15,6 @@ WITH found AS (
         "gen_ai.tool.description": "VARCHAR", "gen_ai.usage.input_tokens": "JSON"
     }') AS a
     FROM candidates
-    WHERE scope_name IN ('gcp.vertex.agent', 'openinference.instrumentation.google_adk')
 ),
 parsed AS (
     SELECT *,

@@ -2,6 +2,10 @@
 name       = "haystack"
 rank       = 190
 detects    = "span names haystack.* with haystack.* keys; the scope is the application's"
+where      = '''
+    starts_with(name, 'haystack.') AND openinference_kind IS NULL AND operation_name IS NULL
+    AND (attributes LIKE '%"haystack.%' OR name IN ('haystack.tracing.auto_enable', 'haystack.agent.step.llm'))
+'''
 version    = "haystack-ai 2.31 and 3.4, haystack.tracing with the OpenTelemetryTracer"
 references = [
     "haystack-ai 3.4.1, haystack/components/agents/{agent,tool_calling}.py, haystack/components/generators/utils.py",
@@ -19,8 +23,6 @@ WITH found AS (
         "session.id": "VARCHAR", "user.id": "VARCHAR"
     }') AS a
     FROM candidates
-    WHERE starts_with(name, 'haystack.') AND openinference_kind IS NULL AND operation_name IS NULL
-        AND (attributes LIKE '%"haystack.%' OR name IN ('haystack.tracing.auto_enable', 'haystack.agent.step.llm'))
 ),
 kinds AS (
     SELECT *, CASE

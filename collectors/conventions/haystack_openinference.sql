@@ -3,13 +3,13 @@ name       = "haystack_openinference"
 extends    = "openinference"
 rank       = 37
 detects    = "scope openinference.instrumentation.haystack"
+where      = "scope_name = 'openinference.instrumentation.haystack'"
 version    = "openinference-instrumentation-haystack 0.1.46, haystack-ai 2.31 and 3.4"
 references = ["openinference-instrumentation-haystack 0.1.46, openinference/instrumentation/haystack/_wrappers.py"]
 +++ */
 WITH found AS (
     SELECT trace_id, span_id, name, openinference_kind, from_json(attributes, '{"input.value": "VARCHAR", "output.value": "VARCHAR"}') AS a
     FROM candidates
-    WHERE scope_name = 'openinference.instrumentation.haystack'
 ),
 kinds AS (
     SELECT *, CASE

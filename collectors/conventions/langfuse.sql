@@ -3,6 +3,9 @@ name       = "langfuse"
 extends    = "gen_ai"
 rank       = 20
 detects    = "scope langfuse-sdk, or langfuse.observation.type"
+where      = '''
+    scope_name = 'langfuse-sdk' OR attributes LIKE '%"langfuse.observation.type"%'
+'''
 version    = "langfuse 3 to 5"
 references = ["langfuse 5.0.4, langfuse/_client/attributes.py, langchain/CallbackHandler.py and openai.py"]
 +++ */
@@ -16,7 +19,6 @@ WITH found AS (
         "langfuse.session.id": "VARCHAR", "session.id": "VARCHAR", "langfuse.user.id": "VARCHAR", "user.id": "VARCHAR"
     }') AS a
     FROM candidates
-    WHERE scope_name = 'langfuse-sdk' OR attributes LIKE '%"langfuse.observation.type"%'
 ),
 values AS (
     SELECT *,

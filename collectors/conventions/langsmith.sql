@@ -3,6 +3,9 @@ name       = "langsmith"
 extends    = "gen_ai"
 rank       = 140
 detects    = "scope langsmith, or langsmith.span.kind"
+where      = '''
+    scope_name = 'langsmith' OR attributes LIKE '%"langsmith.span.kind"%'
+'''
 version    = "langsmith 0.15"
 references = ["langsmith 0.15.1, langsmith/_internal/otel/_otel_exporter.py"]
 +++ */
@@ -13,7 +16,6 @@ WITH found AS (
         "langsmith.metadata.usage_metadata": "JSON", "gen_ai.tool.definitions": "JSON"
     }') AS a
     FROM candidates
-    WHERE scope_name = 'langsmith' OR attributes LIKE '%"langsmith.span.kind"%'
 ),
 values AS (
     SELECT f.*, x.exception_message,

@@ -2,6 +2,7 @@
 name       = "llama_index"
 rank       = 200
 detects    = "scope llamaindex.opentelemetry.tracer"
+where      = "scope_name = 'llamaindex.opentelemetry.tracer'"
 version    = "llama-index-observability-otel 0.7, llama-index-core 0.14"
 references = [
     "llama-index-observability-otel 0.7.0, llama_index/observability/otel/base.py",
@@ -14,7 +15,6 @@ WITH found AS (
         "session.id": "VARCHAR", "user.id": "VARCHAR"
     }') AS a
     FROM candidates
-    WHERE scope_name = 'llamaindex.opentelemetry.tracer'
 ),
 events AS (
     SELECT trace_id, span_id,

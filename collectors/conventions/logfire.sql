@@ -3,6 +3,10 @@ name       = "logfire"
 extends    = "gen_ai"
 rank       = 50
 detects    = "scope logfire or logfire.*, else logfire.msg_template where the scope is lost"
+where      = '''
+    -- Not whatever passes through Logfire's provider: spans of other libraries gain logfire.msg there and stay their own.
+    scope_name = 'logfire' OR scope_name LIKE 'logfire.%' OR (coalesce(scope_name, '') = '' AND attributes LIKE '%"logfire.msg_template"%')
+'''
 version    = "logfire 2 to 5"
 references = ["pydantic/logfire, logfire/_internal/integrations and logfire/_internal/constants.py"]
 +++ */
@@ -15,8 +19,6 @@ WITH found AS (
         "gen_ai.usage.input_tokens": "JSON", "gen_ai.response.id": "VARCHAR"
     }') AS a
     FROM candidates
-    -- Not whatever passes through Logfire's provider: spans of other libraries gain logfire.msg there and stay their own.
-    WHERE scope_name = 'logfire' OR scope_name LIKE 'logfire.%' OR (coalesce(scope_name, '') = '' AND attributes LIKE '%"logfire.msg_template"%')
 ),
 kinds AS (
     SELECT *, coalesce(a."logfire.msg_template", name) AS template, CASE

@@ -3,6 +3,9 @@ name       = "mlflow"
 extends    = "gen_ai"
 rank       = 150
 detects    = "mlflow.spanType; every attribute value is JSON-encoded once more"
+where      = '''
+    attributes LIKE '%"mlflow.%' OR scope_name LIKE 'mlflow.%'
+'''
 version    = "mlflow-tracing 3"
 references = ["mlflow-tracing 3.17.2, mlflow/tracing/constant.py and utils"]
 +++ */
@@ -14,7 +17,6 @@ WITH found AS (
         "gen_ai.operation.name": "VARCHAR"
     }') AS a
     FROM candidates
-    WHERE attributes LIKE '%"mlflow.%' OR scope_name LIKE 'mlflow.%'
 ),
 values AS (
     SELECT *,

@@ -2,6 +2,11 @@
 name       = "openinference"
 rank       = 30
 detects    = "openinference.span.kind"
+where      = '''
+    openinference_kind IS NOT NULL
+    -- OpenInference's processor adds its keys to Pydantic AI's own spans, which say more.
+    AND scope_name IS DISTINCT FROM 'pydantic-ai'
+'''
 version    = "openinference-semantic-conventions 0.1.42"
 references = [
     "Arize-ai/openinference, spec/semantic_conventions.md and spec/tool_calling.md",
@@ -23,9 +28,6 @@ WITH found AS (
             "llm.cost.total": "JSON"
         }') AS a
     FROM candidates
-    WHERE openinference_kind IS NOT NULL
-        -- OpenInference's processor adds its keys to Pydantic AI's own spans, which say more.
-        AND scope_name IS DISTINCT FROM 'pydantic-ai'
 ),
 kinds AS (
     SELECT f.*,

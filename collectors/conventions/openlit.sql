@@ -3,6 +3,7 @@ name       = "openlit"
 extends    = "gen_ai"
 rank       = 160
 detects    = "scope openlit or openlit.*"
+where      = "scope_name = 'openlit' OR scope_name LIKE 'openlit.%'"
 version    = "openlit 1.45"
 references = ["openlit 1.45.0, openlit/__init__.py (trace) and openlit/instrumentation/{openai,anthropic,bedrock,langchain,langgraph,openai_agents}"]
 +++ */
@@ -13,7 +14,6 @@ WITH found AS (
         "gen_ai.usage.input_tokens": "JSON", "gen_ai.usage.cache_read.input_tokens": "JSON", "gen_ai.usage.cache_creation.input_tokens": "JSON"
     }') AS a
     FROM candidates
-    WHERE scope_name = 'openlit' OR scope_name LIKE 'openlit.%'
 ),
 -- A model's span names the calls that it requested as lists with commas between.
 requested AS (

@@ -3,6 +3,7 @@ name       = "pydantic_ai"
 extends    = "gen_ai"
 rank       = 40
 detects    = "scope pydantic-ai"
+where      = "scope_name = 'pydantic-ai'"
 version    = "pydantic-ai 1.0 to 2.68, InstrumentationSettings versions 1 to 6"
 references = ["pydantic-ai-slim 1.30.0 and 2.68.0, pydantic_ai/_instrumentation.py and models/instrumented.py"]
 +++ */
@@ -13,7 +14,6 @@ WITH found AS (
         "pydantic_ai.tool.failure_stage": "VARCHAR", "pydantic_ai.tool.deferral.name": "VARCHAR"
     }') AS a
     FROM candidates
-    WHERE scope_name = 'pydantic-ai'
 ),
 kinds AS (
     SELECT *, CASE

@@ -3,6 +3,10 @@ name       = "semantic_kernel"
 extends    = "gen_ai"
 rank       = 100
 detects    = "scope semantic_kernel.*, agent_runtime * or Microsoft.SemanticKernel*, or the key sk.available_functions"
+where      = '''
+    scope_name LIKE 'semantic\_kernel.%' ESCAPE '\' OR scope_name LIKE 'agent\_runtime %' ESCAPE '\' OR scope_name LIKE 'Microsoft.SemanticKernel%'
+    OR attributes LIKE '%"sk.available_functions"%'
+'''
 version    = "semantic-kernel 1.45 (Python); Microsoft.SemanticKernel 1.0 and later (.NET)"
 references = [
     "semantic-kernel 1.45.0, semantic_kernel/utils/telemetry, functions/kernel_function.py, kernel.py",
@@ -17,8 +21,6 @@ WITH found AS (
         "messaging.destination": "VARCHAR"
     }') AS a
     FROM candidates
-    WHERE scope_name LIKE 'semantic\_kernel.%' ESCAPE '\' OR scope_name LIKE 'agent\_runtime %' ESCAPE '\' OR scope_name LIKE 'Microsoft.SemanticKernel%'
-        OR attributes LIKE '%"sk.available_functions"%'
 ),
 -- The span around a model's turns with tools lists their names; their definitions stand on the agent around it.
 loops AS (

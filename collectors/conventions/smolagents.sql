@@ -3,6 +3,7 @@ name       = "smolagents"
 extends    = "openinference"
 rank       = 36
 detects    = "scope openinference.instrumentation.smolagents"
+where      = "scope_name = 'openinference.instrumentation.smolagents'"
 version    = "openinference-instrumentation-smolagents 0.1.43, smolagents 1.26"
 references = [
     "huggingface/smolagents, src/smolagents/agents.py",
@@ -15,7 +16,6 @@ WITH spans_of AS (
         "smolagents.tools_names": "JSON"
     }') AS a
     FROM candidates
-    WHERE scope_name = 'openinference.instrumentation.smolagents'
 ),
 found AS (
     SELECT *, json_of_text(a."input.value") AS given, json_of_text(a."tool.parameters") AS parameters FROM spans_of

@@ -3,6 +3,7 @@ name       = "strands"
 extends    = "gen_ai"
 rank       = 80
 detects    = "scope strands.telemetry.tracer"
+where      = "scope_name = 'strands.telemetry.tracer'"
 version    = "strands-agents 0.2 to 1.62"
 references = ["strands-agents 1.0.0 and 1.62.0, strands/telemetry/tracer.py"]
 +++ */
@@ -14,7 +15,6 @@ WITH found AS (
         "gen_ai.usage.cache_read_input_tokens": "JSON", "gen_ai.usage.cache_write_input_tokens": "JSON"
     }') AS a
     FROM candidates
-    WHERE scope_name = 'strands.telemetry.tracer'
 ),
 counts AS (
     SELECT trace_id, span_id, count_of(a."gen_ai.usage.input_tokens") + coalesce(count_of(a."gen_ai.usage.cache_read_input_tokens"), 0)

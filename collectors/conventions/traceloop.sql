@@ -3,6 +3,10 @@ name       = "traceloop"
 extends    = "gen_ai"
 rank       = 130
 detects    = "traceloop.* keys, llm.request.type, or messages flattened under gen_ai.prompt.0"
+where      = '''
+    attributes LIKE '%"traceloop.%' OR attributes LIKE '%"llm.request.type"%' OR attributes LIKE '%"gen_ai.prompt.0.%'
+    OR scope_name LIKE 'opentelemetry.instrumentation.mcp%' OR scope_name LIKE 'opentelemetry.instrumentation.crewai%'
+'''
 version    = "opentelemetry-semantic-conventions-ai 0.4 and 0.5 (OpenLLMetry up to 0.62), old and new keys"
 references = ["traceloop/openllmetry v0.62.1, traceloop-sdk 0.62.4 traceloop/sdk/decorators/base.py"]
 +++ */
@@ -18,8 +22,6 @@ WITH found AS (
         "crewai.crew.result": "VARCHAR", "crewai.crew.tasks": "VARCHAR", "crewai.crew.usage_metrics": "VARCHAR"
     }') AS a
     FROM candidates
-    WHERE attributes LIKE '%"traceloop.%' OR attributes LIKE '%"llm.request.type"%' OR attributes LIKE '%"gen_ai.prompt.0.%'
-        OR scope_name LIKE 'opentelemetry.instrumentation.mcp%' OR scope_name LIKE 'opentelemetry.instrumentation.crewai%'
 ),
 kinds AS (
     SELECT *, CASE
