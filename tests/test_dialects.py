@@ -76,6 +76,7 @@ MESSAGES: dict[str, tuple[Any, list[Any]]] = {
         },
         [CALL],
     ),
+    "content beside an empty list of blocks": ({"content": "hi", "blocks": []}, [{"type": "text", "content": "hi"}]),
     "gemini thought": ({"parts": [{"text": "hm", "thought": True}]}, [{"type": "reasoning", "content": "hm"}]),
     "nothing": ({}, []),
     "an image": (
