@@ -10,6 +10,7 @@ import re
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,21 @@ def rebuilt(folders: list[Path], db: Path) -> tuple[list[Json], list[Json]]:
     imported([path for folder in folders for path in files_of(folder)], db)
     steps = query(db, "SELECT * FROM steps WHERE duplicate_of IS NULL ORDER BY start_time, step_index")
     return steps, query(db, "SELECT * FROM trajectories ORDER BY start_time")
+
+
+def as_recorded_and_arranged(
+    folder: Path, arrange: Callable[[list[str]], list[str]], scratch: Path
+) -> tuple[list[list[Json]], list[list[Json]]]:
+    """Steps and trajectories of a folder as it was recorded, and with the requests of each file arranged otherwise."""
+    other = scratch / "other"
+    other.mkdir()
+    for path in files_of(folder):
+        lines = arrange(path.read_text(encoding="utf-8").splitlines())
+        (other / path.name).write_text("\n".join(lines), encoding="utf-8")
+    queries = ("SELECT * FROM steps ORDER BY ALL", "SELECT * EXCLUDE (last_arrival) FROM trajectories ORDER BY ALL")
+    plain = imported(files_of(folder), scratch / "plain.duckdb")
+    arranged = imported(files_of(other)[::-1], scratch / "other.duckdb")
+    return [query(plain, sql) for sql in queries], [query(arranged, sql) for sql in queries]
 
 
 def deviations_of(folder: Path, steps: list[Json], trajectories: list[Json]) -> dict[str, Deviations]:

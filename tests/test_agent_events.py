@@ -10,7 +10,7 @@ import orjson
 import pytest
 from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from recordings import TRACES, Json, files_of, imported, query
+from recordings import TRACES, Json, as_recorded_and_arranged
 
 from agenttrace.collectors.decode import Decoded, decode_logs_protobuf
 from agenttrace.collectors.decode_json import decode_json
@@ -148,15 +148,6 @@ def _twice_shuffled(lines: list[str]) -> list[str]:
 def test_the_order_of_records_makes_no_difference(
     folder: str, arrange: Callable[[list[str]], list[str]], tmp_path: Path
 ) -> None:
-    paths = files_of(TRACES / folder)
-    queries = ("SELECT * FROM steps ORDER BY ALL", "SELECT * EXCLUDE (last_arrival) FROM trajectories ORDER BY ALL")
-    db = imported(paths, tmp_path / "plain.duckdb")
-    expected = [query(db, sql) for sql in queries]
-    assert all(expected)
-    other = tmp_path / "other"
-    other.mkdir()
-    for path in paths:
-        lines = arrange(path.read_text(encoding="utf-8").splitlines())
-        (other / path.name).write_text("\n".join(lines), encoding="utf-8")
-    db = imported(files_of(other)[::-1], tmp_path / "other.duckdb")
-    assert [query(db, sql) for sql in queries] == expected
+    plain, arranged = as_recorded_and_arranged(TRACES / folder, arrange, tmp_path)
+    assert all(plain)
+    assert arranged == plain

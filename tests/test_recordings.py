@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from recordings import TRACES, Json, deviations_of, files_of, imported, query, rebuilt
+from recordings import TRACES, Json, as_recorded_and_arranged, deviations_of, rebuilt
 
 FOLDERS = sorted({path.parent.name for path in TRACES.glob("*/*.expected.json")})
 
@@ -51,15 +51,6 @@ def _children_first(lines: list[str]) -> list[str]:
 def test_the_order_of_requests_makes_no_difference(
     folder: str, arrange: Callable[[list[str]], list[str]], tmp_path: Path
 ) -> None:
-    paths = files_of(TRACES / folder)
-    queries = ("SELECT * FROM steps ORDER BY ALL", "SELECT * EXCLUDE (last_arrival) FROM trajectories ORDER BY ALL")
-    db = imported(paths, tmp_path / "plain.duckdb")
-    expected = [query(db, sql) for sql in queries]
-    assert all(expected)
-    other = tmp_path / "other"
-    other.mkdir()
-    for path in paths:
-        lines = arrange(path.read_text(encoding="utf-8").splitlines())
-        (other / path.name).write_text("\n".join(lines), encoding="utf-8")
-    db = imported(files_of(other)[::-1], tmp_path / "other.duckdb")
-    assert [query(db, sql) for sql in queries] == expected
+    plain, arranged = as_recorded_and_arranged(TRACES / folder, arrange, tmp_path)
+    assert all(plain)
+    assert arranged == plain
