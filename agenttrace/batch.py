@@ -9,7 +9,7 @@ import os
 import threading
 import time
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from opentelemetry.instrumentation.utils import suppress_instrumentation
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from agenttrace import self_metrics
 from agenttrace.background import Background
 from agenttrace.exporter import DuckDBSpanExporter
 from agenttrace.guard import guarded, report, warn_once
@@ -61,7 +62,9 @@ class SpanBatcher(SpanProcessor):
             capacity: Spans that may wait; more are refused and counted.
         """
         self._make_exporter = make_exporter
-        self._capacity = capacity
+        self.capacity = capacity
+        self.component = self_metrics.component(self)
+        self._exporter_component: dict[str, str] = {}
         self._worker: Background[None] = Background(
             "agenttrace-batch", self._drain, idle_s=flush_interval * _INTERVAL_SHARE, idle=self._drain
         )
@@ -73,14 +76,16 @@ class SpanBatcher(SpanProcessor):
         self.span_exporter: SpanExporter | None = None
         self.forget()
         _all.add(self)
+        self_metrics.exports.add(self)
+        self_metrics.processors.add(self)
 
     def on_end(self, span: ReadableSpan) -> None:
         """Queues an ended span; a deque's own steps are atomic, so this path takes no lock that a signal could hold."""
         if span.context is None or not span.context.trace_flags.sampled:
             return
-        if self._is_shutdown or len(self._spans) >= self._capacity:
+        if self._is_shutdown or len(self._spans) >= self.capacity:
             if not self.is_replaced:
-                self._drop(1)
+                self._drop(1, "already_shutdown" if self._is_shutdown else "queue_full")
             return
         self._spans.append(span)
         if not self._has_thread:
@@ -122,6 +127,24 @@ class SpanBatcher(SpanProcessor):
             return FlushResult(own.written, own.waiting + waiting, own.dropped + self._dropped)
         return FlushResult(self._written, waiting, self._dropped)
 
+    @property
+    def queue_size(self) -> int:
+        """Ended spans that wait for the exporter."""
+        return len(self._spans)
+
+    def processed(self) -> self_metrics.Values:
+        """Counts the spans that the exporter was given, and those that never got there, by cause."""
+        return self_metrics.outcomes(self._handed_on, self._refused, self.component)
+
+    def exported(self) -> self_metrics.Values:
+        """Counts for an exporter that does not count for itself."""
+        if self.span_exporter is None or isinstance(self.span_exporter, DuckDBSpanExporter):
+            return ()
+        self._exporter_component = self._exporter_component or self_metrics.component(self.span_exporter)
+        failed = self._dropped - self._refused.total()
+        causes = {"export_failed": failed} if failed else {}
+        return self_metrics.outcomes(self._written, causes, self._exporter_component)
+
     def exporter(self) -> SpanExporter:
         """Returns this process's exporter."""
         if self.span_exporter is None:
@@ -135,6 +158,9 @@ class SpanBatcher(SpanProcessor):
         self._counting = threading.RLock()
         self._written = 0
         self._dropped = 0
+        self._handed_on = 0
+        # Those that the exporter never saw, by cause; they are among the dropped.
+        self._refused: Counter[str] = Counter()
         self._has_thread = False
         self._is_woken = False
         self._is_exporting = False
@@ -169,6 +195,7 @@ class SpanBatcher(SpanProcessor):
         return taken
 
     def _export(self, spans: list[ReadableSpan]) -> None:
+        self._handed_on += len(spans)
         try:
             result = self.exporter().export(spans)
         except BaseException as err:
@@ -183,9 +210,13 @@ class SpanBatcher(SpanProcessor):
         else:
             self._drop(len(spans))
 
-    def _drop(self, count: int) -> None:
+    def _drop(self, count: int, refused: str | None = None) -> None:
         with self._counting:
             self._dropped += count
+            if refused is not None:
+                self._refused[refused] += count
+                if isinstance(self.span_exporter, DuckDBSpanExporter):
+                    self.span_exporter.lose(count, refused)
         warn_once(
             f"drop {id(self)}", "Spans are dropped: they end faster than they can be exported, or after shutdown."
         )

@@ -49,3 +49,5 @@ FROM (
     }]')) AS reason
     FROM batch
 );
+
+DROP TABLE batch;

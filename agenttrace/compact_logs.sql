@@ -3,7 +3,7 @@
 CREATE OR REPLACE TEMP TABLE batch AS
 SELECT * EXCLUDE (received_at, is_stored), min(received_at) AS received_at
 FROM (
-    SELECT * EXCLUDE (position), FALSE AS is_stored FROM incoming_logs
+    SELECT *, FALSE AS is_stored FROM incoming_logs
     UNION ALL BY NAME
     SELECT *, TRUE AS is_stored FROM log_records WHERE trace_id IN (SELECT trace_id FROM incoming_logs)
 )
@@ -14,6 +14,6 @@ INSERT INTO log_records BY NAME
 SELECT * FROM batch ORDER BY received_at, trace_id, span_id, time_unix_nano, observed_time_unix_nano, event_name;
 
 INSERT INTO dirty_traces
-SELECT trace_id FROM batch
-EXCEPT
-SELECT trace_id FROM dirty_traces;
+SELECT DISTINCT trace_id FROM batch ANTI JOIN dirty_traces USING (trace_id);
+
+DROP TABLE batch;

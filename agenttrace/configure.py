@@ -21,7 +21,7 @@ from agenttrace.errors import ConfigError
 from agenttrace.exporter import DuckDBSpanExporter, record_outcome
 from agenttrace.guard import guarded, warn_once
 from agenttrace.redact import configure_redaction
-from agenttrace.spool import default_db
+from agenttrace.spool import default_db, real_path
 
 __all__ = ["FlushResult", "configure", "flush", "record_outcome", "shutdown"]
 
@@ -58,8 +58,8 @@ def configure(
     one is made here. Called again with the same target it changes redaction alone; another target gets the spans too.
 
     Args:
-        target: A path; `http://host:4318`, `https://...` or `grpc://host:4317` for OTLP; None: AGENTTRACE_DB, else
-            agenttrace.duckdb in the current folder.
+        target: A path; `http://host:4318` or `grpc://host:4317` for OTLP, with TLS `https://` or `grpcs://`; None:
+            AGENTTRACE_DB, else agenttrace.duckdb in the current folder.
         spans: "all" keeps every span of the program; "agent" those of a known convention and their ancestors. Only for
             a path.
         flush_interval: Seconds of ended spans that a killed process may lose.
@@ -117,14 +117,14 @@ def _each(action: Callable[[SpanBatcher, float], object], timeout_s: float) -> F
 def _target(target: str | Path | None) -> tuple[str, str]:
     text = str(target) if target is not None else ""
     if "://" not in text:
-        return "store", os.path.realpath(default_db(target))
+        return "store", str(real_path(default_db(target)))
     with suppress(ValueError):  # A port that is no number, half an IPv6 address.
         url = urlsplit(text)
         port = url.port
         if url.scheme in ("http", "https") and url.hostname:
             return "http", text if url.path.strip("/") else f"{text.rstrip('/')}/v1/traces"
-        if url.scheme == "grpc" and url.hostname:
-            return "grpc", f"{url.hostname}:{port or 4317}"
+        if url.scheme in ("grpc", "grpcs") and url.hostname:
+            return url.scheme, f"{url.hostname}:{port or 4317}"
     raise ConfigError(f"configure: target is {text!r}; expected a path, http://host:4318 or grpc://host:4317.")
 
 
@@ -140,10 +140,19 @@ def _provider(service_name: str | None) -> Any:
             type(current).__qualname__,
         )
         return None
-    attributes = {SERVICE_NAME: service_name} if service_name else {}
-    provider = TracerProvider(resource=Resource.create(attributes), span_limits=_own_limits())
+    provider = TracerProvider(resource=_resource(service_name), span_limits=_own_limits())
     trace.set_tracer_provider(provider)
     return provider
+
+
+def _resource(service_name: str | None) -> Resource:
+    attributes = {SERVICE_NAME: service_name} if service_name else {}
+    try:
+        return Resource.create(attributes)
+    except (RuntimeError, OSError) as err:
+        # The SDK looks for more in threads of its own, and there may be none left.
+        warn_once("resource", "Spans say little of this process: %s.", err)
+        return Resource(attributes)
 
 
 def _own_limits() -> SpanLimits:
@@ -182,7 +191,7 @@ def _exporter(destination: _Destination, spans: Literal["all", "agent"]) -> Span
         return OTLPSpanExporter(endpoint=destination.address)
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcSpanExporter
 
-    return GrpcSpanExporter(endpoint=destination.address, insecure=True)
+    return GrpcSpanExporter(endpoint=destination.address, insecure=destination.kind == "grpc")
 
 
 @guarded("look at the sampler and limits")

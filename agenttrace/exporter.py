@@ -4,10 +4,12 @@ It works in anybody's TracerProvider, behind the SDK's processors or the one of 
 become a log line per cause and a count.
 """
 
+import errno
 import os
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -19,9 +21,11 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import Span
 
+from agenttrace import self_metrics
 from agenttrace.background import Background
 from agenttrace.errors import AgentTraceError, SpoolError, SpoolFullError
 from agenttrace.guard import guarded, is_programs_own, report, warn_once
+from agenttrace.losses import write_losses
 from agenttrace.redact import set_key_folder
 from agenttrace.sdk_spans import sdk_span_row, sdk_span_values
 from agenttrace.semconv import SCOPE_NAME
@@ -34,6 +38,7 @@ __all__ = ["DuckDBSpanExporter", "record_outcome", "record_start", "sdk_span_row
 _START_WAIT_S = 0.05
 _COMPACT_BUDGET_S = 1.0
 _FULL_PAUSE_S = 10.0
+_TELL_S = 10.0
 
 # Attributes by which some convention of agent tracing is known.
 _MARKERS = ("gen_ai.", "openinference.", "agenttrace.", "llm.", "traceloop.", "ai.", "mcp.", "langfuse.", "langsmith.")
@@ -67,24 +72,38 @@ class DuckDBSpanExporter(SpanExporter):
             cap_bytes: Size of the spool at which new spans are refused and counted.
         """
         # The program may change its folder later.
-        self.db = default_db(path).absolute()
+        self.db = default_db(path)
+        # Without a current folder there is no full path, and every write will fail and be counted.
+        with suppress(FileNotFoundError):
+            self.db = self.db.absolute()
         self.agent_spans = AgentSpans() if spans == "agent" else None
         self.is_shutdown = False
         self._spool = Spool(spool_folder(self.db), cap_bytes=cap_bytes)
         self._starts = Background("agenttrace-start", self._store_start)
         self._full_until = 0.0
+        self._last_cause = ""
+        self._told_at = float("-inf")
+        self.component = self_metrics.component(self)
         self.reset()
         with suppress(OSError):
             self.db.parent.mkdir(parents=True, exist_ok=True)
         set_key_folder(self.db.parent)
         _registered.add(self)
+        self_metrics.exports.add(self)
+        self_metrics.exporters.add(self)
 
     def reset(self) -> None:
         """Begins to count anew, as in a forked child: what the parent wrote is the parent's to report."""
         self._counting = threading.RLock()
         self.written = 0
         self.dropped = 0
+        self.causes: Counter[str] = Counter()
+        self._untold: Counter[str] = Counter()
         self.starts_missed = 0
+
+    def exported(self) -> self_metrics.Values:
+        """Counts the spans that are on disk, and those that are lost, by cause."""
+        return self_metrics.outcomes(self.written, self.causes, self.component)
 
     @property
     def waiting(self) -> int:
@@ -97,15 +116,28 @@ class DuckDBSpanExporter(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Writes ended spans as one segment; SUCCESS means that they are on disk."""
         if self.is_shutdown:
-            self._count(dropped=len(spans))
+            self._count(dropped=len(spans), cause="already_shutdown")
             return SpanExportResult.FAILURE
         kept = list(spans) if self.agent_spans is None else self.agent_spans.select(spans)
         rows = self._rows(kept)
         if not rows:
             return SpanExportResult.SUCCESS if not kept else SpanExportResult.FAILURE
         written = self._write("spans", rows)
-        self._count(written=written, dropped=len(rows) - written)
+        self._count(written=written, dropped=len(rows) - written, cause=self._last_cause)
+        self._tell()
         return SpanExportResult.SUCCESS if written == len(rows) else SpanExportResult.FAILURE
+
+    def lose(self, spans: int, cause: str) -> None:
+        """Notes spans that will never be on disk, to tell of them beside the store later; touches no file."""
+        with self._counting:
+            self._untold[cause] += spans
+
+    def _tell(self, *, at_once: bool = False) -> None:
+        if self._untold and (at_once or time.monotonic() - self._told_at > _TELL_S):
+            with self._counting:
+                untold, self._untold = self._untold, Counter()
+            self._told_at = time.monotonic()
+            write_losses(self._spool.folder, untold)
 
     def write_started(self, span: Span) -> bool:
         """Writes a span that has only begun, before what it stands for happens; False after 50 ms without success."""
@@ -125,6 +157,7 @@ class DuckDBSpanExporter(SpanExporter):
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         """Moves segments into the store where nobody else holds it; spans are on disk since `export`."""
+        self._tell(at_once=True)
         self._compact(min(_COMPACT_BUDGET_S, timeout_millis / 1000))
         return True
 
@@ -135,6 +168,7 @@ class DuckDBSpanExporter(SpanExporter):
         self.is_shutdown = True
         self._starts.stop()
         _registered.discard(self)
+        self._tell(at_once=True)
         self._compact(_COMPACT_BUDGET_S)
 
     def _rows(self, spans: Sequence[ReadableSpan]) -> list[tuple[Any, ...]]:
@@ -145,7 +179,7 @@ class DuckDBSpanExporter(SpanExporter):
                 raise
             # One span that cannot be converted must not take the others with it.
             rows = [row for row in map(_guarded_row, spans) if row is not None]
-            self._count(dropped=len(spans) - len(rows))
+            self._count(dropped=len(spans) - len(rows), cause="not_convertible")
         if any(row[_DROPPED_ATTRIBUTES] for row in rows):
             warn_once("span limits", "Span limits cut attributes; verdicts need them whole. Raise the SpanLimits.")
         return rows
@@ -167,8 +201,8 @@ class DuckDBSpanExporter(SpanExporter):
             middle = len(rows) // 2
             if middle and isinstance(err, SpoolError) and not isinstance(err, SpoolFullError):
                 return self._write(kind, rows[:middle]) + self._write(kind, rows[middle:])
-            cause = f"{self.db} {type(err).__name__} {getattr(err, 'errno', '')}"
-            warn_once(cause, "%s: %s were not recorded: %s", self.db, kind, _reason(err))
+            self._last_cause = cause = _cause(err)
+            warn_once(f"{self.db} {cause}", "%s: %s were not recorded: %s", self.db, kind, _reason(err))
             return 0
         return len(rows)
 
@@ -184,10 +218,13 @@ class DuckDBSpanExporter(SpanExporter):
             # Nothing is lost: the segments stay where they are.
             warn_once(f"compact {self.db} {type(err).__name__}", "%s: not updated: %s", self.db, _reason(err))
 
-    def _count(self, *, written: int = 0, dropped: int = 0, starts_missed: int = 0) -> None:
+    def _count(self, *, written: int = 0, dropped: int = 0, cause: str = "", starts_missed: int = 0) -> None:
         with self._counting:
             self.written += written
             self.dropped += dropped
+            if dropped:
+                self.causes[cause] += dropped
+                self.lose(dropped, cause)
             self.starts_missed += starts_missed
 
 
@@ -308,6 +345,11 @@ def _guarded_row(span: ReadableSpan) -> tuple[Any, ...] | None:
     except BaseException as err:
         report("convert a span", err)
         return None
+
+
+def _cause(err: Exception) -> str:
+    """Returns one of few words for a fault: ENOSPC, EACCES, SpoolFullError."""
+    return errno.errorcode.get(err.errno or 0, "OSError") if isinstance(err, OSError) else type(err).__name__
 
 
 def _reason(err: Exception) -> str:

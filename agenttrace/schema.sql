@@ -223,7 +223,7 @@ CREATE TABLE evaluation_runs (
     evaluator_versions JSON NOT NULL
 );
 
-COMMENT ON TABLE agenttrace_meta IS 'Facts about this file: schema_version, created_by, steps_built_with (a hash of the settings behind the steps).';
+COMMENT ON TABLE agenttrace_meta IS 'Facts about this file: schema_version, created_by, steps_built_with (a hash of the settings behind the steps), totals (JSON: ended spans taken from the spool, duplicates among them, time and lag of the last compaction).';
 COMMENT ON COLUMN agenttrace_meta.key IS 'name of the fact';
 COMMENT ON COLUMN agenttrace_meta.value IS 'its value as text';
 

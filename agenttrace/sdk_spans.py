@@ -13,7 +13,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, StatusCode
 from opentelemetry.trace.span import DEFAULT_TRACE_STATE, TraceState
 
-from agenttrace.spans import SpanRow, hot_attributes
+from agenttrace.spans import SpanRow, hot_values
 
 # OTLP span flags: bits 0 to 7 are the W3C trace flags. Source: opentelemetry-proto, trace.proto, checked 2026-11.
 _HAS_IS_REMOTE = 0x100
@@ -23,8 +23,8 @@ _INT64_MAX = 2**63 - 1
 # JSON numbers may be of any size; Python refuses to print those over 4,300 digits.
 _PRINTABLE_BITS = 4096
 _MAX_DEPTH = 200
+_NEVER_NULL = frozenset((str, int, bool))
 _CACHED = 256
-_UNKNOWN: Any = object()
 
 _KINDS = {
     SpanKind.INTERNAL: "internal",
@@ -64,42 +64,55 @@ def sdk_span_values(span: ReadableSpan) -> tuple[Any, ...]:
 
     Thousands of them are made at once, and of tuples only bare ones cost the cyclic collector nothing.
     """
-    context = span.context
+    own: Any = span
+    try:
+        # Past the properties of the SDK: those are calls, and some copy or lock what they return. Together they would
+        # cost twice as much as the attributes' JSON.
+        name, kind, context, parent = own._name, own._kind, own._context, own._parent
+        start, end, resource, scope = own._start_time, own._end_time, own._resource, own._instrumentation_scope
+        mapping, event_list, link_list, full_status = own._attributes, own._events, own._links, own._status
+        attributes, events, links = mapping._dict, event_list._dq, link_list._dq
+        dropped = mapping.dropped, event_list.dropped, link_list.dropped
+        status, description = full_status._status_code, full_status._description
+    except AttributeError:
+        # Another release of the SDK, or a class that is a span in all but its fields.
+        name, kind, context, parent = span.name, span.kind, span.context, span.parent
+        start, end, resource, scope = span.start_time, span.end_time, span.resource, span.instrumentation_scope
+        attributes, events, links = _plain_dict(span.attributes), span.events, span.links
+        dropped = span.dropped_attributes, span.dropped_events, span.dropped_links
+        status, description = span.status.status_code, span.status.description
     if context is None:
         raise ValueError("a span without a context has no id")
-    parent = span.parent
-    attributes = _attributes(span)
-    resource = _resource_columns(span.resource)
-    scope = _scope_columns(span.instrumentation_scope)
-    status = span.status
-    events, links = _events(span), _links(span)
+    trace_id, span_id, _, trace_flags, trace_state, _ = context
+    known = _resources.get(id(resource))
+    of_resource = _resource_columns(resource) if known is None else known[1]
+    cached = _scopes.get(id(scope))
+    of_scope = _scope_columns(scope) if cached is None else cached[1]
     return (
-        context.trace_id.to_bytes(16).hex(),
-        context.span_id.to_bytes(8).hex(),
-        parent.span_id.to_bytes(8).hex() if parent is not None and parent.span_id else None,
-        str.__str__(span.name) if isinstance(span.name, str) else str(span.name),  # pyright: ignore[reportUnnecessaryIsInstance]
+        trace_id.to_bytes(16).hex(),
+        span_id.to_bytes(8).hex(),
+        parent[1].to_bytes(8).hex() if parent is not None and parent[1] else None,
+        name if type(name) is str else str.__str__(name) if isinstance(name, str) else str(name),
         # The hash of an Enum member is a Python function; most spans need none.
-        "internal" if span.kind is _INTERNAL else _KINDS.get(span.kind, "unspecified"),
-        _time(span.start_time) or 0,
-        _time(span.end_time),
-        "unset" if status.status_code is _UNSET else _STATUS.get(status.status_code, "unset"),
-        status.description or None,
-        resource.service_name,
-        scope.name,
-        scope.version,
-        *hot_attributes(attributes),
+        "internal" if kind is _INTERNAL else _KINDS.get(kind, "unspecified"),
+        start if type(start) is int and 0 <= start <= _INT64_MAX else _time(start) or 0,
+        end if type(end) is int and 0 <= end <= _INT64_MAX else _time(end),
+        "unset" if status is _UNSET else _STATUS.get(status, "unset"),
+        description or None,
+        of_resource.service_name,
+        of_scope.name,
+        of_scope.version,
+        *hot_values(attributes),
         json_text(attributes),
         _events_text(events) if events else "[]",
         _links_text(links) if links else "[]",
-        resource.attributes,
-        scope.attributes,
-        None if context.trace_state is DEFAULT_TRACE_STATE else _trace_state_text(context.trace_state),
-        _flags(context.trace_flags, parent),
-        resource.schema_url,
-        scope.schema_url,
-        span.dropped_attributes,
-        span.dropped_events,
-        span.dropped_links,
+        of_resource.attributes,
+        of_scope.attributes,
+        None if trace_state is DEFAULT_TRACE_STATE else _trace_state_text(trace_state),
+        trace_flags | (_HAS_IS_REMOTE if parent is None or not parent[2] else _HAS_IS_REMOTE | _IS_REMOTE),
+        of_resource.schema_url,
+        of_scope.schema_url,
+        *dropped,
         0,
         0,
     )
@@ -112,7 +125,10 @@ def json_text(value: Mapping[str, Any] | Sequence[Any]) -> str:
     except (TypeError, RecursionError):
         # Big integers, lone surrogates and great depth.
         return _slow_json_text(value)
-    # orjson writes NaN and the infinities as null; a search of bytes is cheaper than a look at every value.
+    # orjson writes NaN and the infinities as null. To search for that takes longer than to write it all, so the usual
+    # attributes, which can be neither, are spared it.
+    if isinstance(value, dict) and _NEVER_NULL.issuperset(map(type, value.values())):
+        return text.decode()
     return _slow_json_text(value) if b"null" in text else text.decode()
 
 
@@ -166,24 +182,6 @@ def _time(unix_nano: int | None) -> int | None:
     if unix_nano is None or 0 <= unix_nano <= _INT64_MAX:
         return None if unix_nano is None else int(unix_nano)
     return 0 if unix_nano < 0 else _INT64_MAX
-
-
-# The SDK's properties copy what they return; for a span without events and links that costs as much as its JSON.
-
-
-def _attributes(span: ReadableSpan) -> dict[str, Any]:
-    attributes = getattr(span, "_attributes", _UNKNOWN)
-    return _plain_dict(span.attributes if attributes is _UNKNOWN else attributes)
-
-
-def _events(span: ReadableSpan) -> Sequence[Event]:
-    events: Sequence[Event] | None = getattr(span, "_events", _UNKNOWN)
-    return span.events if events is _UNKNOWN else events or ()
-
-
-def _links(span: ReadableSpan) -> Sequence[Link]:
-    links: Sequence[Link] | None = getattr(span, "_links", _UNKNOWN)
-    return span.links if links is _UNKNOWN else links or ()
 
 
 def _events_text(events: Sequence[Event]) -> str:

@@ -9,56 +9,55 @@ import fcntl
 import logging
 import os
 import re
+import shutil
 import time
-import typing
+import zlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import orjson
-
+from agenttrace import private
 from agenttrace.errors import SpoolError, SpoolFullError
-from agenttrace.spans import LogRow, OutcomeRow, SpanRow
+from agenttrace.segments import Content, EvaluationRow, decode, encode, table_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+__all__ = [
+    "CAP_BYTES",
+    "SPILL",
+    "EvaluationRow",
+    "Pending",
+    "Segment",
+    "SegmentRows",
+    "Spool",
+    "default_db",
+    "load_segment",
+    "locked_folder",
+    "read_segment",
+    "real_path",
+    "spool_folder",
+]
+
 _logger = logging.getLogger("agenttrace")
 
 DEFAULT_DB = "agenttrace.duckdb"
+# Folders in the spool for what DuckDB cannot keep in memory, one a user.
+SPILL = "spill-"
 CAP_BYTES = 2 << 30
-
-# Arrow costs per column (1.5 ms for the 36 of a span, and its import 0.4 s once), JSON per row (0.7 us). Up to these
-# limits JSON is thirty times faster, and a start record needs no pyarrow; beyond them zstd saves more than that.
-_JSON_ROWS = 64
-_JSON_BYTES = 256 << 10
 
 # Writers lock their temporary file, so an unlocked one is of a dead process; the age covers the moment before the lock.
 _TEMPORARY_AGE_S = 600.0
 _SIZE_AGE_S = 30.0
 _FULL_SIZE_AGE_S = 1.0
 
-_INT64_MAX = 2**63 - 1
-_NAME = re.compile(r"(?P<time_ns>\d{20})-[0-9a-f]{16}\.(?P<rows>\d+)\.(?P<kind>[a-z]+)\.(?:arrow|json)")
+# What is under a segment's name is no file with rows, and never will be; every other error may pass.
+_NO_FILE = (None, errno.ELOOP, errno.EISDIR, errno.ENXIO)
 
-
-class EvaluationRow(NamedTuple):
-    """One finished evaluation, so that a run is in the store whole or not at all; each field is JSON text."""
-
-    run: str
-    findings: str
-    measurements: str
-    not_evaluable: str
-
-
-_ROW_TYPES: dict[str, type[tuple[Any, ...]]] = {
-    "spans": SpanRow,
-    "logs": LogRow,
-    "outcomes": OutcomeRow,
-    "evaluation": EvaluationRow,
-}
+_NAME = re.compile(
+    r"(?P<time_ns>\d{20})-[0-9a-f]{16}\.(?P<rows>\d+)\.(?P<kind>[a-z]+)\.(?:(?P<checksum>[0-9a-f]{8})\.)?(?:arrow|json)"
+)
 
 
 class Segment(NamedTuple):
@@ -87,12 +86,6 @@ class Pending(NamedTuple):
     oldest_s: float
 
 
-class _Column(NamedTuple):
-    name: str
-    type: type
-    required: bool
-
-
 def default_db(db: str | Path | None = None) -> Path:
     """Returns the path of the store: the argument, else AGENTTRACE_DB, else agenttrace.duckdb in this folder."""
     return Path(db or os.environ.get("AGENTTRACE_DB") or DEFAULT_DB).expanduser()
@@ -100,8 +93,19 @@ def default_db(db: str | Path | None = None) -> Path:
 
 def spool_folder(db: Path) -> Path:
     """Returns the spool of a store; two paths to one store, as through a symbolic link, have one spool."""
-    real = Path(os.path.realpath(db))
+    real = real_path(db)
     return real.with_name(real.name + ".spool")
+
+
+def real_path(path: Path) -> Path:
+    """Returns the full path, links followed.
+
+    Where the current folder has been deleted, a relative path stays one: what is written there fails, and is counted.
+    """
+    try:
+        return Path(os.path.realpath(path))
+    except FileNotFoundError:
+        return path
 
 
 class Spool:
@@ -126,19 +130,21 @@ class Spool:
 
         Raises:
             SpoolFullError: The spool is at its cap.
-            SpoolError: A row has a value that its column cannot hold.
+            SpoolError: A row has a value that its column cannot hold, or the folder is a trap of another user.
             OSError: The disk is full or the folder cannot be written.
         """
         if not rows:
             raise SpoolError(f"{self.folder}: a segment needs at least one row.")
-        suffix, payload = _encode(kind, rows, settled)
+        suffix, payload = encode(kind, rows, settled)
         self._reserve(len(payload))
         # The kernel's random bytes differ between threads, processes and forks without any shared state.
-        name = f"{time.time_ns():020d}-{os.urandom(8).hex()}.{len(rows)}.{kind}.{suffix}"
+        unique = f"{max(0, time.time_ns()):020d}-{os.urandom(8).hex()}"
+        name = f"{unique}.{len(rows)}.{kind}.{zlib.crc32(payload):08x}.{suffix}"
         try:
             return self._store(name, payload)
         except FileNotFoundError:
-            _make_folder(self.folder)
+            private.make_folder(self.folder)
+            _sync_folder(self.folder.parent)
             return self._store(name, payload)
 
     def segments(self) -> list[Segment]:
@@ -175,11 +181,15 @@ class Spool:
         _sync_folder(self.folder)
 
     def clean(self) -> None:
-        """Deletes temporary files of dead writers; they were never acknowledged."""
+        """Deletes temporary files of dead writers; they were never acknowledged. Only for who holds the store."""
         for name, _ in self._files():
-            if name.endswith(".tmp"):
+            # DuckDB adds its own ending to the name of a store that was being made.
+            if name.endswith((".tmp", ".tmp.wal")):
                 with suppress(OSError):
                     _remove_abandoned(self.folder / name)
+            elif name.startswith(SPILL):
+                # Whoever cleans holds the store alone, so nobody uses it: a killed process has left it.
+                shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def _files(self) -> Iterator[tuple[str, int]]:
         try:
@@ -188,7 +198,8 @@ class Spool:
                     # Another process may delete it between the listing and the stat.
                     with suppress(FileNotFoundError):
                         yield entry.name, entry.stat(follow_symlinks=False).st_size
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            # A store may be open to more users than its spool; they see what is in it.
             return
 
     def _reserve(self, size: int) -> None:
@@ -196,6 +207,8 @@ class Spool:
         age_s = time.monotonic() - self._measured_at
         is_full = self._known_bytes + size > self._cap_bytes
         if age_s > (_FULL_SIZE_AGE_S if is_full else _SIZE_AGE_S):
+            if private.is_planted(self.folder):
+                raise SpoolError(private.PLANTED.format(self.folder))
             self._known_bytes = sum(size for _, size in self._files())
             self._measured_at = time.monotonic()
         if self._known_bytes + size > self._cap_bytes:
@@ -220,149 +233,37 @@ def read_segment(segment: Segment) -> SegmentRows:
     """Reads a segment.
 
     Raises:
-        FileNotFoundError: Another compactor has taken it.
+        OSError: It cannot be read for the moment: another compactor has taken it, it is another user's, no handles are
+            left.
+        MemoryError: It does not fit for the moment.
         SpoolError: It is torn, corrupt, or of another shape than its kind.
     """
-    import pyarrow as pa
+    content = load_segment(segment)
+    return SegmentRows(table_of([(content, segment.received_at_ns // 1000)]), content.settled)
 
-    if segment.kind not in _ROW_TYPES:
-        raise SpoolError(f"kind {segment.kind!r} is unknown; a newer agenttrace-otel may have written it.")
+
+def load_segment(segment: Segment) -> Content:
+    """Reads a segment, and leaves it to `table_of` to make a table of many. It raises as `read_segment` does."""
     try:
-        content = segment.path.read_bytes()
-        is_json = segment.path.suffix == ".json"
-        rows = _decode_json(segment.kind, content) if is_json else _decode_arrow(segment.kind, content)
-        rows.table.validate(full=True)
-    except FileNotFoundError:
-        raise
-    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError) as err:
-        raise SpoolError(f"not a readable segment: {type(err).__name__}: {err}") from err
-    if rows.table.num_rows != segment.rows:
-        raise SpoolError(f"holds {rows.table.num_rows} rows, its name says {segment.rows}.")
-    _check_required(segment.kind, rows.table)
-    received_at = pa.scalar(segment.received_at_ns // 1000, pa.timestamp("us", tz="UTC"))
-    return rows._replace(table=rows.table.append_column("received_at", pa.repeat(received_at, segment.rows)))
-
-
-def _encode(kind: str, rows: Sequence[tuple[Any, ...]], settled: bool) -> tuple[str, memoryview]:
-    try:
-        return _encode_strict(kind, rows, settled)
-    except (UnicodeEncodeError, TypeError):
-        # A lone surrogate (orjson says TypeError). Only now is a walk over every value worth its time.
-        return _encode_strict(kind, [_without_surrogates(row) for row in rows], settled)
-
-
-def _encode_strict(kind: str, rows: Sequence[tuple[Any, ...]], settled: bool) -> tuple[str, memoryview]:
-    if len(rows) <= _JSON_ROWS:
-        _check_values(kind, rows)
-        payload = orjson.dumps({"settled": settled, "rows": [list(row) for row in rows]})
-        if len(payload) <= _JSON_BYTES:
-            return "json", memoryview(payload)
-    return "arrow", memoryview(_encode_arrow(kind, rows, settled))
-
-
-def _encode_arrow(kind: str, rows: Sequence[tuple[Any, ...]], settled: bool) -> "pa.Buffer":
-    import pyarrow as pa
-
-    try:
-        table = _table(kind, rows)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as err:
-        if isinstance(err, UnicodeEncodeError):
+        content = private.read(segment.path)
+    except OSError as err:
+        if err.errno not in _NO_FILE:
             raise
-        raise SpoolError(f"{kind}: a row cannot be stored: {err}") from err
-    _check_required(kind, table)
-    sink = pa.BufferOutputStream()
-    table = table.replace_schema_metadata({"kind": kind, "settled": "1" if settled else "0"})
-    with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
+        raise SpoolError(f"not a readable segment: {type(err).__name__}: {err}") from err
+    _check_content(segment, content)
+    return decode(segment.kind, segment.path.suffix.removeprefix("."), content, segment.rows)
 
 
-def _decode_json(kind: str, content: bytes) -> SegmentRows:
-    document = orjson.loads(content)
-    return SegmentRows(_table(kind, document["rows"]), document["settled"] is True)
-
-
-def _decode_arrow(kind: str, content: bytes) -> SegmentRows:
-    import pyarrow as pa
-
-    with pa.ipc.open_file(pa.BufferReader(content)) as reader:
-        table = reader.read_all()
-    if not table.schema.equals(_schema(kind)):
-        raise ValueError(f"its columns are not those of {kind}")
-    metadata: dict[bytes, bytes] = table.schema.metadata or {}
-    return SegmentRows(table, metadata.get(b"settled") == b"1")
-
-
-def _table(kind: str, rows: Sequence[Sequence[Any]]) -> "pa.Table":
-    import pyarrow as pa
-
-    schema = _schema(kind)
-    columns = zip(*rows, strict=True)
-    arrays: list[pa.Array[Any]] = [_array(column, type_) for column, type_ in zip(columns, schema.types, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _array(column: tuple[Any, ...], type_: "pa.DataType") -> "pa.Array[Any]":
-    import pyarrow as pa
-
-    first = column[0]
-    # Two in three columns of one program's spans hold one value throughout.
-    if column[-1] is first and column.count(first) == len(column):
-        return pa.repeat(pa.scalar(first, type_), len(column))
-    return pa.array(column, type=type_)
-
-
-@cache
-def _schema(kind: str) -> "pa.Schema":
-    import pyarrow as pa
-
-    # Large strings: the values of one segment may exceed 2 GiB together.
-    types = {str: pa.large_string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
-    return pa.schema([pa.field(column.name, types[column.type]) for column in _columns(kind)])
-
-
-@cache
-def _columns(kind: str) -> tuple[_Column, ...]:
-    hints = typing.get_type_hints(_ROW_TYPES[kind])
-    columns: list[_Column] = []
-    for name, hint in hints.items():
-        kinds = typing.get_args(hint) or (hint,)
-        columns.append(_Column(name, kinds[0], type(None) not in kinds))
-    return tuple(columns)
-
-
-def _check_values(kind: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Refuses what JSON would take and the reader could not: after the acknowledgement it would be too late."""
-    columns = _columns(kind)
-    for row in rows:
-        for value, column in zip(row, columns, strict=True):
-            if not _fits(value, column):
-                # The value itself may be a secret, so the message names its type alone.
-                found = "an integer over 64 bits" if isinstance(value, int) else type(value).__name__
-                raise SpoolError(f"{kind}: {column.name} is {found}, expected {column.type.__name__}.")
-
-
-def _fits(value: object, column: _Column) -> bool:
-    if value is None:
-        return not column.required
-    if column.type is int:
-        return isinstance(value, int) and not isinstance(value, bool) and -_INT64_MAX <= value <= _INT64_MAX
-    return isinstance(value, (float, int) if column.type is float else column.type)
-
-
-def _check_required(kind: str, table: "pa.Table") -> None:
-    for column in _columns(kind):
-        if column.required and table.column(column.name).null_count:
-            raise SpoolError(f"{kind}: {column.name} is missing in a row.")
-
-
-def _without_surrogates(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(value.encode("utf-8", "replace").decode() if isinstance(value, str) else value for value in row)
+def _check_content(segment: Segment, content: bytes) -> None:
+    """Tells bits that have changed since: most of them would only be another letter of a text, or of an id."""
+    match = _NAME.fullmatch(segment.path.name)
+    if match and match["checksum"] and int(match["checksum"], 16) != zlib.crc32(content):
+        raise SpoolError("not a readable segment: it has changed since it was written.")
 
 
 @contextmanager
 def _temporary_file(path: Path) -> Generator[tuple[Path, int]]:
-    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+    descriptor = private.create(path)
     try:
         with suppress(OSError):  # Some network file systems know no flock: their leftovers stay until someone looks.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -375,9 +276,9 @@ def _temporary_file(path: Path) -> Generator[tuple[Path, int]]:
 
 
 def _remove_abandoned(path: Path) -> None:
-    if time.time() - path.stat().st_mtime < _TEMPORARY_AGE_S:
+    if time.time() - path.lstat().st_mtime < _TEMPORARY_AGE_S:
         return
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         path.unlink()
@@ -385,9 +286,32 @@ def _remove_abandoned(path: Path) -> None:
         os.close(descriptor)
 
 
-def _make_folder(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    _sync_folder(folder.parent)
+@contextmanager
+def locked_folder(folder: Path, wait_s: float) -> Generator[bool]:
+    """Keeps out other processes that ask for the same, while writers of segments go on; False where one has it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield _lock(descriptor, wait_s)
+    finally:
+        with suppress(OSError):
+            # A child of a fork may have the descriptor, too, so that closing it is not enough.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, wait_s: float) -> bool:
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.01)
+        except OSError:  # Some network file systems know no flock.
+            return True
+        else:
+            return True
 
 
 def _sync_folder(folder: Path) -> None:

@@ -19,7 +19,7 @@ from agenttrace.compact import compact
 from agenttrace.errors import StoreBusyError, StoreError, StoreMissingError
 from agenttrace.spans import LogRow, OutcomeRow, SpanRow
 from agenttrace.spool import EvaluationRow, Spool, spool_folder
-from agenttrace.store import SCHEMA_VERSION, compact_store, open_store, refresh
+from agenttrace.store import SCHEMA_VERSION, Refreshed, compact_store, open_store, refresh
 
 MakeSpan = Callable[..., SpanRow]
 TRACE = "a" * 32
@@ -123,7 +123,7 @@ def test_refresh_creates_the_store_where_segments_wait(store: Path, make_span: M
 
 
 def test_refresh_leaves_a_missing_store_missing_where_nothing_waits(store: Path) -> None:
-    assert refresh(store) == (0, 0, 0.0, 0, False, None)
+    assert refresh(store) == Refreshed(0, 0, 0.0, 0, busy=False)
     assert not store.exists()
 
 
