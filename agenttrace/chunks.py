@@ -6,7 +6,7 @@ from typing import Final
 import orjson
 
 from agenttrace.encode import LIMIT_BYTES, Encoded, encode
-from agenttrace.guard import guarded
+from agenttrace.guard import report
 from agenttrace.redact import Redactor
 
 _MAX_ITEMS: Final = 5000
@@ -27,18 +27,23 @@ class Chunks:
         self._left_out = 0
         self._redacted = False
 
-    @guarded("record a chunk", against=BaseException)
     def add(self, chunk: object) -> None:
         """Takes one chunk; beyond the limit it is only counted."""
-        if not self.count:
-            self.time_to_first_s = time.monotonic() - self._started
-        self.count += 1
-        if self._all_text and type(chunk) is str:
-            # A little more than the limit, so that the encoder sees that something must be cut.
-            if self._size <= LIMIT_BYTES:
-                self._texts.append(chunk[: LIMIT_BYTES + 1])
-            self._size += len(chunk)
-            return
+        try:
+            if not self.count:
+                self.time_to_first_s = time.monotonic() - self._started
+            self.count += 1
+            if self._all_text and type(chunk) is str:
+                # A little more than the limit, so that the encoder sees that something must be cut.
+                if self._size <= LIMIT_BYTES:
+                    self._texts.append(chunk[: LIMIT_BYTES + 1])
+                self._size += len(chunk)
+            else:
+                self._add_other(chunk)
+        except BaseException as error:
+            report("record a chunk", error)
+
+    def _add_other(self, chunk: object) -> None:
         if self._all_text:
             self._all_text, self._size = False, 0
             for text in self._texts:
@@ -64,7 +69,8 @@ class Chunks:
         """Returns the observation as JSON."""
         if self._all_text:
             encoded = encode("".join(self._texts), redact=self._redact)
-            return encoded._replace(original_bytes=max(encoded.original_bytes, self._size + 2))
+            size = self._size + 2
+            return encoded if encoded.original_bytes >= size else encoded._replace(original_bytes=size)
         items = list(self._items)
         if self._left_out:
             items.append(orjson.dumps(f"[+{self._left_out} items]").decode())

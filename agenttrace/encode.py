@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import orjson
 
 from agenttrace.guard import is_programs_own, report
-from agenttrace.redact import HIDDEN, Redaction, Redactor, may_hold_secrets, redact_defaults
+from agenttrace.redact import HIDDEN, Redaction, Redactor, is_secret_name, may_hold_secrets, redact_defaults
 from agenttrace.values import Items, Label, Opened, Pairs, open_value, type_name
 
 LIMIT_BYTES: Final = 64 << 10
@@ -262,12 +262,21 @@ class _Walk:
         shown: dict[str, object] = {}
         before = self.size
         for key, part in islice(opened.pairs, self._room.width):
-            shown[self._key(key, shown)] = self.value(part, depth - 1)
+            shown[self._key(key, shown)] = HIDDEN if self._is_secret(key, part) else self.value(part, depth - 1)
             self.size += 2
         if opened.length > len(shown):
             self._leave_out(opened.length - len(shown), self.size - before, len(shown))
             shown["…"] = f"[+{opened.length - len(shown)} keys]"
         return shown
+
+    def _is_secret(self, key: object, part: object) -> bool:
+        if type(key) is not str or type(part) is not str or not part or not isinstance(self._redact, Redaction):
+            return False
+        if not is_secret_name(key):
+            return False
+        self.redacted = True
+        self.size += len(part) + 2
+        return True
 
     def _key(self, key: object, taken: dict[str, object]) -> str:
         plain = self.value(key, 3)

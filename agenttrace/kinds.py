@@ -119,8 +119,7 @@ class Tool(Kind):
         recording = start(self.span_name, None, within)
         if recording is not None and recording.is_recording:
             try:
-                attributes = recording.attributes
-                attributes.update(self.attributes)
+                attributes = recording.attributes = self.attributes.copy()
                 if within:
                     attributes.update(inherited_attributes(within))
                 text = encode_flat(self._bind(args, kwargs), recording.redact) if self._is_plain else None

@@ -10,8 +10,11 @@ from agenttrace.json_text import dump
 
 _MAX_DEPTH = 50
 _MAX_LENGTH = 200_000
-# Strings pass; `<ChatRole.USER: 'user'>`, which is no Python, becomes one.
-_STRING_OR_ANGLE = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|(<(?:[^<>]|<[^<>]*>)*>)""", re.DOTALL)
+# Strings pass; `<ChatRole.USER: 'user'>`, which is no Python, becomes one. A string without an end goes to the end of
+# the text: were it no match, each quote in it would be tried in turn, in quadratic time.
+_STRING_OR_ANGLE = re.compile(
+    r"""'(?:[^'\\]|\\.?)*+(?:'|\Z)|"(?:[^"\\]|\\.?)*+(?:"|\Z)|(<(?:[^<>]|<[^<>]*>)*>)""", re.DOTALL
+)
 
 
 def json_of_repr(text: str) -> str | None:

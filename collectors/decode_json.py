@@ -8,6 +8,7 @@ names in snake case, `instrumentationLibrarySpans`, NaN, halves of surrogate pai
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, NamedTuple, cast
 
 from opentelemetry.proto.logs.v1.logs_pb2 import SeverityNumber
@@ -35,6 +36,7 @@ from agenttrace.collectors.decode import (
     take_log,
 )
 from agenttrace.collectors.json_fields import (
+    DROPPED,
     Leniencies,
     Object,
     base64_bytes,
@@ -51,12 +53,14 @@ from agenttrace.collectors.json_fields import (
     whole_number,
 )
 from agenttrace.errors import DecodeError
-from agenttrace.spans import LogRow, SpanRow, hot_attributes
+from agenttrace.spans import LogRow, SpanRow, hot_attributes, new_row
 
 _KINDS = {f"SPAN_KIND_{name.upper()}": number for number, name in enumerate(SPAN_KINDS)}
 _STATUSES = {f"STATUS_CODE_{name.upper()}": number for number, name in enumerate(STATUS_CODES)}
 _SEVERITIES: dict[str, int] = dict(SeverityNumber.items())
 
+# Not `dict` itself, for a checker would take what has this type for a dict of unknown types.
+_OBJECT: Any = dict
 _MAX_UINT32 = 2**32 - 1
 _MAX_UINT64 = 2**64 - 1
 _INT64 = range(-(2**63), 2**63)
@@ -127,16 +131,20 @@ def _request(request: Any, place: str, decoded: Decoded, max_parts: int) -> None
             f"{place.removesuffix('.') or 'the document'} is {describe(cast('object', request))}; "
             "expected the key 'resourceSpans' or 'resourceLogs'"
         )
-    for at, resource, scope, span in _records(spans, place, _TRACES, decoded, max_parts):
+    for at, k, resource, scope, span in _records(spans, place, _TRACES, decoded, max_parts):
         decoded.count(_parts_of(span), max_parts)
-        with Guard(decoded, at, spans=1):
+        try:
             decoded.share(resource, scope)
             decoded.spans.append(span_row(object_of(span, "the span"), resource, scope, decoded.leniencies))
-    for at, resource, scope, record in _records(logs, place, _LOGS, decoded, max_parts):
+        except BadRecordError as err:
+            decoded.reject(f"{at}.spans[{k}]", err, spans=1)
+    for at, k, resource, scope, record in _records(logs, place, _LOGS, decoded, max_parts):
         decoded.count(_parts_of(record), max_parts)
-        with Guard(decoded, at, logs=1):
+        try:
             decoded.share(resource, scope)
             take_log(decoded, *_log(object_of(record, "the log record"), resource, scope, decoded.leniencies))
+        except BadRecordError as err:
+            decoded.reject(f"{at}.logRecords[{k}]", err, logs=1)
 
 
 class Guard:
@@ -162,18 +170,19 @@ def _parts_of(record: Any) -> int:
     if not isinstance(record, dict):
         return 1
     members = cast("Object", record)
-    return 1 + _length(members, "events") + _length(members, "links") + (_length(members, "attributes") >> 4)
-
-
-def _length(members: Object, name: str) -> int:
-    items = members.get(name)
-    return len(cast("list[Any]", items)) if isinstance(items, list) else 0
+    get = members.get
+    events, links, attributes = get("events"), get("links"), get("attributes")
+    parts = len(cast("list[Any]", attributes)) >> 4 if isinstance(attributes, list) else 0
+    for items in (events, links):
+        if items and isinstance(items, list):
+            parts += len(cast("list[Any]", items))
+    return 1 + parts
 
 
 def _records(
     groups: Any, place: str, signal: _Signal, decoded: Decoded, max_parts: int
-) -> Iterator[tuple[str, Resource, Scope, Any]]:
-    """Yields place, resource, scope and each record of a signal; an unreadable group counts as one rejected record."""
+) -> Iterator[tuple[str, int, Resource, Scope, Any]]:
+    """Yields place, number, resource, scope and each record; an unreadable group counts as one rejected record."""
     leniencies = decoded.leniencies
 
     def guard(at: str) -> Guard:
@@ -193,7 +202,7 @@ def _records(
                         scope = _scope(object_of(part, "it"), leniencies)
                         records = list_of(first_of(part, signal.records, leniencies), signal.records[0])
                         for k, record in enumerate(records):
-                            yield f"{at}.{signal.records[0]}[{k}]", resource, scope, record
+                            yield at, k, resource, scope, record
 
 
 def _resource(group: Object, leniencies: Leniencies) -> Resource:
@@ -224,13 +233,14 @@ def span_row(span: Object, resource: Resource, scope: Scope, leniencies: Lenienc
         BadRecordError: It cannot be stored.
     """
     status = object_of(span.get("status") or {}, "status")
+    rare = _NO_RARE if _RARE.isdisjoint(span) else _rare_columns(span, leniencies)
     attributes = attributes_of(span.get("attributes"), 0, leniencies)
     trace_id, span_id, parent_span_id = span_ids(
         id_of(span, ("traceId", "trace_id"), TRACE_ID_BYTES, leniencies),
         id_of(span, ("spanId", "span_id"), SPAN_ID_BYTES, leniencies),
         id_of(span, ("parentSpanId", "parent_span_id"), SPAN_ID_BYTES, leniencies),
     )
-    return SpanRow(
+    values = (
         trace_id,
         span_id,
         parent_span_id,
@@ -238,8 +248,8 @@ def span_row(span: Object, resource: Resource, scope: Scope, leniencies: Lenienc
         name_of(SPAN_KINDS, enum_of(span, ("kind",), _KINDS, leniencies)),
         _time(span, ("startTimeUnixNano", "start_time_unix_nano"), leniencies),
         _time(span, ("endTimeUnixNano", "end_time_unix_nano"), leniencies) or None,
-        name_of(STATUS_CODES, enum_of(status, ("code",), _STATUSES, leniencies)),
-        text_of(status, ("message",), leniencies) or None,
+        name_of(STATUS_CODES, enum_of(status, ("code",), _STATUSES, leniencies)) if status else STATUS_CODES[0],
+        text_of(status, ("message",), leniencies) or None if status else None,
         resource.service_name,
         scope.name,
         scope.version,
@@ -249,15 +259,39 @@ def span_row(span: Object, resource: Resource, scope: Scope, leniencies: Lenienc
         _json_list(_link, span, "links", leniencies),
         resource.attributes,
         scope.attributes,
-        text_of(span, ("traceState", "trace_state"), leniencies) or None,
-        number_of(span, ("flags",), _MAX_UINT32, leniencies) or None,
+        rare.trace_state,
+        rare.flags,
         resource.schema_url,
         scope.schema_url,
-        dropped_of(span, "Attributes", leniencies),
-        dropped_of(span, "Events", leniencies),
-        dropped_of(span, "Links", leniencies),
+        rare.dropped_attributes_count,
+        rare.dropped_events_count,
+        rare.dropped_links_count,
         resource.dropped_attributes_count,
         scope.dropped_attributes_count,
+    )
+    return new_row(SpanRow, values)
+
+
+class _Rare(NamedTuple):
+    """What few spans say; one look at the keys of a span tells whether it does."""
+
+    trace_state: str | None
+    flags: int | None
+    dropped_attributes_count: int
+    dropped_events_count: int
+    dropped_links_count: int
+
+
+_NO_RARE = _Rare(None, None, 0, 0, 0)
+_TRACE_STATE = ("traceState", "trace_state")
+_RARE = frozenset((*_TRACE_STATE, "flags", *chain.from_iterable(DROPPED.values())))
+
+
+def _rare_columns(span: Object, leniencies: Leniencies) -> _Rare:
+    return _Rare(
+        text_of(span, _TRACE_STATE, leniencies) or None,
+        number_of(span, ("flags",), _MAX_UINT32, leniencies) or None,
+        *(dropped_of(span, what, leniencies) for what in ("Attributes", "Events", "Links")),
     )
 
 
@@ -295,6 +329,8 @@ def _time(record: Object, names: tuple[str, ...], leniencies: Leniencies) -> int
 
 def _json_list(read: Callable[[Object, Leniencies], Object], span: Object, name: str, leniencies: Leniencies) -> str:
     items = list_of(span.get(name), name)
+    if not items:
+        return "[]"
     return json_text([read(object_of(item, f"an item of {name}"), leniencies) for item in items])
 
 
@@ -322,9 +358,15 @@ def attributes_of(pairs: Any, depth: int, leniencies: Leniencies) -> Object:
     """Reads a list of keys and values."""
     attributes: Object = {}
     for pair in list_of(pairs, "attributes"):
-        value = object_of(pair, "an attribute").get("value")
-        key = text_of(pair, ("key",), leniencies)
-        attributes[key] = _value(value, depth, leniencies)
+        members: Object = pair if type(pair) is _OBJECT else object_of(pair, "an attribute")
+        key: Any = members.get("key")
+        value: Any = members.get("value")
+        if type(key) is not str:
+            key = text_of(members, ("key",), leniencies)
+        # Most values are texts: no call for those.
+        text = value.get("stringValue") if type(value) is _OBJECT else None
+        is_text = type(text) is str and len(value) == 1
+        attributes[key] = text if is_text else _value(value, depth, leniencies)
     return attributes
 
 
@@ -332,7 +374,7 @@ def _value(value: Any, depth: int, leniencies: Leniencies) -> Any:
     """Reads an AnyValue; null and `{}` are None, as in protobuf."""
     if value is None:
         return None
-    members = object_of(value, "a value")
+    members: Object = value if type(value) is _OBJECT else object_of(value, "a value")
     for name, member in members.items():
         read = _MEMBERS.get(name)
         if read is not None and member is not None:

@@ -14,19 +14,14 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import orjson
 
-from agenttrace.collectors.decode import (
-    Decoded,
-    TooManyPartsError,
-    decode_logs_protobuf,
-    decode_traces_protobuf,
-    json_text,
-)
+from agenttrace.collectors.decode import Decoded, decode_logs_protobuf, decode_traces_protobuf, json_text
 from agenttrace.collectors.formats import FORMATS, format_of
 from agenttrace.collectors.json_documents import MAX_DOCUMENT_BYTES, BadDocument, json_documents
 from agenttrace.collectors.json_fields import describe
 from agenttrace.collectors.outcomes_csv import read_outcomes
 from agenttrace.collectors.sources import ACCEPTED, Source, form_of, opened, read_error
 from agenttrace.collectors.transcripts import TranscriptReader, is_conversation
+from agenttrace.collectors.wire import TooManyPartsError
 from agenttrace.errors import DecodeError, SpoolError, SpoolFullError
 from agenttrace.spans import LogRow, OutcomeRow, SpanRow
 from agenttrace.spool import Spool, spool_folder

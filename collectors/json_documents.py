@@ -20,6 +20,7 @@ _STRING_OR_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["{}\[\]]')
 # Inside another document seldom a line begins like this: what is printed over several lines indents its objects.
 _RECORD_BEGINS = re.compile(rb'\s*\{\s*"resource_?(?:Spans|Logs|spans|logs)"|\{\s*"')
 _OTLP_KEYS = (b'"resourceSpans"', b'"resourceLogs"')
+_FIRST_KEY_BYTES = 4096
 _FIRST_KEY = re.compile(rb'\s*\{\s*("(?:[^"\\]|\\.)*")\s*:')
 
 
@@ -130,7 +131,9 @@ class _Splitter:
 
     def _is_member(self, line: bytes) -> bool:
         """Says whether a line may be an object within the document that has begun: it begins with another key."""
-        first, own = (_FIRST_KEY.match(text) for text in (b"".join(self._begun[:2]), line))
+        # A first line of a hundred megabytes is not copied for each line that follows.
+        begun = b"".join(part[:_FIRST_KEY_BYTES] for part in self._begun[:2])
+        first, own = (_FIRST_KEY.match(text) for text in (begun, line))
         return first is not None and own is not None and own[1] not in (first[1], *_OTLP_KEYS)
 
     def _scan(self, text: bytes) -> int:

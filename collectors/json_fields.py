@@ -24,6 +24,7 @@ _MAX_UINT32 = 2**32 - 1
 _MAX_DIGITS = 20
 _SHOWN_CHARACTERS = 40
 _SHOWN_KEYS = 5
+DROPPED = {what: (f"dropped{what}Count", f"dropped_{what.lower()}_count") for what in ("Attributes", "Events", "Links")}
 
 
 def load_json(text: bytes, leniencies: Counter[str] | None = None) -> Any:
@@ -72,6 +73,8 @@ def id_of(record: Object, names: tuple[str, ...], size: int, leniencies: Lenienc
         raw = bytes.fromhex(text)
     except ValueError:
         raw = b""
+    if len(raw) == size and raw.hex() == text:
+        return text if any(raw) else ""
     if len(raw) in (size, 2 * size):
         if not text.islower() and not text.isdecimal():
             leniencies["upper-case ids"] += 1
@@ -94,6 +97,9 @@ def base64_bytes(text: str) -> bytes | None:
 
 def enum_of(record: Object, names: tuple[str, ...], numbers: Mapping[str, int], leniencies: Leniencies) -> int:
     """Reads an enum from its number or its name; an unknown one is 0, and counted."""
+    value = record.get(names[0])
+    if type(value) is int and 0 <= value <= _MAX_UINT32:
+        return value
     value = first_of(record, names, leniencies)
     if value is None:
         return 0
@@ -106,7 +112,7 @@ def enum_of(record: Object, names: tuple[str, ...], numbers: Mapping[str, int], 
 
 def dropped_of(record: Object, what: str, leniencies: Leniencies) -> int:
     """Reads a count of dropped attributes, events or links."""
-    return number_of(record, (f"dropped{what}Count", f"dropped_{what.lower()}_count"), _MAX_UINT32, leniencies)
+    return number_of(record, DROPPED[what], _MAX_UINT32, leniencies)
 
 
 def number_of(record: Object, names: tuple[str, ...], limit: int, leniencies: Leniencies) -> int:
@@ -114,7 +120,7 @@ def number_of(record: Object, names: tuple[str, ...], limit: int, leniencies: Le
     value = first_of(record, names, leniencies)
     if value is None:
         return 0
-    number = whole_number(value)
+    number = value if type(value) is int else whole_number(value)
     if number is None or not 0 <= number <= limit:
         raise BadRecordError(f"{names[0]} is {cut(value)}; expected a whole number from 0 to {limit}")
     return number
@@ -123,8 +129,8 @@ def number_of(record: Object, names: tuple[str, ...], limit: int, leniencies: Le
 def whole_number(value: Any) -> int | None:
     """Reads a whole number from a number or a string, as protobuf's JSON does; None if it is none."""
     if isinstance(value, str):
-        digits = value.removeprefix("-")
-        return int(value) if digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS else None
+        digits = value if value[:1] != "-" else value[1:]
+        return int(value) if len(digits) <= _MAX_DIGITS and digits.isdigit() and digits.isascii() else None
     if isinstance(value, float):
         return int(value) if value.is_integer() else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None
@@ -132,6 +138,10 @@ def whole_number(value: Any) -> int | None:
 
 def text_of(record: Object, names: tuple[str, ...], leniencies: Leniencies) -> str:
     """Reads a string; absent is "", as in protobuf."""
+    # Own name and right type, as nearly always: no more calls.
+    value = record.get(names[0])
+    if type(value) is str:
+        return value
     value = first_of(record, names, leniencies)
     if value is None:
         return ""
@@ -142,13 +152,11 @@ def text_of(record: Object, names: tuple[str, ...], leniencies: Leniencies) -> s
 
 def first_of(record: Object, names: tuple[str, ...], leniencies: Leniencies) -> Any:
     """Reads a key by the first of its spellings that is there; null counts as absent."""
-    value = record.get(names[0])
-    if value is not None:
-        return value
-    for name in names[1:]:
+    for name in names:
         value = record.get(name)
         if value is not None:
-            leniencies["old or snake-case key names"] += 1
+            if name is not names[0]:
+                leniencies["old or snake-case key names"] += 1
             return value
     return None
 

@@ -1,0 +1,168 @@
+"""OTLP protobuf body -> its groups, parts and records, such that memory stays in proportion to the body.
+
+Two bytes hold a message, and the parsed one takes a hundred times their room: a body of 64 MiB could take 6 GiB. So the
+records of a large body are parsed one at a time, and the fields of a large record are counted beforehand. Only
+the outline of the wire format is read here, tags and lengths; what is in a piece is upb's to read and to refuse.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from google.protobuf.message import DecodeError as ProtobufDecodeError
+from google.protobuf.message import Message
+
+from agenttrace.errors import DecodeError
+
+LARGE_BYTES = 1 << 20
+_MAX_DEPTH = 100
+_GROUP_FIELD, _PART_FIELD, _RECORD_FIELD = 1, 2, 2
+# Attributes and values within a record are far smaller than a record is.
+_FIELDS_PER_PART = 8
+
+M = TypeVar("M", bound=Message)
+Field = tuple[int, int, int, int]
+"""Number, where the field begins, where its content begins, and where both end."""
+
+
+class TooManyPartsError(DecodeError):
+    """A request holds too many groups, records, events or links; nothing of it is used."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"more than {most} spans, events and the like; send smaller batches")
+
+
+@dataclass(frozen=True)
+class Signal:
+    """The messages of traces or logs: a request holds groups (resources), those parts (scopes), and those records."""
+
+    request: type[Any]
+    group: type[Any]
+    part: type[Any]
+    record: type[Any]
+    names: tuple[str, str, str]
+    """Fields that hold the groups of a request, the parts of a group, the records of a part."""
+
+    def groups(self, body: bytes, max_parts: int) -> Iterator[tuple[Any, Iterator[tuple[Any, Any]]]]:
+        """Yields each group with its parts, and each part with its records, which have a length and are read once.
+
+        Raises:
+            DecodeError: The body is no such request; what was yielded before must not be used.
+        """
+        if len(body) > LARGE_BYTES:
+            for count, (number, _, start, end) in enumerate(_fields(body, 0, len(body))):
+                if count == max_parts:
+                    raise TooManyPartsError(max_parts)
+                if number == _GROUP_FIELD and start:
+                    group, parts = _open(self.group, body, (start, end), _PART_FIELD, max_parts)
+                    yield group, self._parts(body, parts, max_parts)
+            return
+        groups, parts, records = self.names
+        for group in getattr(parse(self.request, body), groups):
+            yield group, ((part, getattr(part, records)) for part in getattr(group, parts))
+
+    def _parts(self, body: bytes, parts: list[tuple[int, int]], max_parts: int) -> Iterator[tuple[Any, "_Records"]]:
+        for place in parts:
+            part, records = _open(self.part, body, place, _RECORD_FIELD, max_parts)
+            yield part, _Records(lambda raw: _parse_counted(self.record, raw, max_parts), body, records)
+
+
+@dataclass(frozen=True)
+class _Records:
+    """The records of a part, each parsed when its turn comes."""
+
+    read: Callable[[bytes], Any]
+    body: bytes
+    places: list[tuple[int, int]]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.read(self.body[start:end]) for start, end in self.places)
+
+
+def parse(message: type[M], raw: bytes) -> M:
+    """Parses a message.
+
+    Raises:
+        DecodeError: It is none.
+    """
+    try:
+        return message.FromString(raw)
+    except ProtobufDecodeError as err:
+        # The text of protobuf names the message type and the fault, and none of the content.
+        raise DecodeError(f"not an OTLP protobuf request: {err}") from err
+
+
+def _open(
+    kind: type[M], body: bytes, place: tuple[int, int], children: int, max_parts: int
+) -> tuple[M, list[tuple[int, int]]]:
+    """Parses a message without some of its children, and says where those are."""
+    places: list[tuple[int, int]] = []
+    rest: list[bytes] = []
+    for number, at, start, end in _fields(body, *place):
+        if number == children and start:
+            places.append((start, end))
+        else:
+            rest.append(body[at:end])
+        if len(places) + len(rest) > max_parts:
+            raise TooManyPartsError(max_parts)
+    return _parse_counted(kind, b"".join(rest), max_parts), places
+
+
+def _parse_counted(kind: type[M], raw: bytes, max_parts: int) -> M:
+    """Parses a message; one that is large is looked at first, for it may be of very many small ones."""
+    if len(raw) > LARGE_BYTES:
+        _count(raw, 0, len(raw), kind.DESCRIPTOR, _MAX_DEPTH, _FIELDS_PER_PART * max_parts, max_parts)
+    return parse(kind, raw)
+
+
+def _count(raw: bytes, at: int, end: int, kind: Any, depth: int, room: int, max_parts: int) -> int:
+    """Returns what is left of `room` after the fields of a message; upb refuses what is nested beyond `depth`."""
+    for number, _, start, stop in _fields(raw, at, end):
+        room -= 1
+        if room < 0:
+            raise TooManyPartsError(max_parts)
+        field = kind.fields_by_number.get(number)
+        if start and field is not None and field.message_type is not None and depth:
+            room = _count(raw, start, stop, field.message_type, depth - 1, room, max_parts)
+    return room
+
+
+def _fields(body: bytes, at: int, end: int) -> Iterator[Field]:
+    """Yields the fields of a message; those that hold a number have no content: 0.
+
+    Raises:
+        DecodeError: A field goes beyond the end of the message, or is of a kind that OTLP does not have.
+    """
+    while at < end:
+        begin, start = at, 0
+        tag, at = _varint(body, at)
+        match tag & 7:
+            case 2:
+                size, start = _varint(body, at)
+                at = start + size
+            case 0:
+                _, at = _varint(body, at)
+            case 1:
+                at += 8
+            case 5:
+                at += 4
+            case kind:
+                raise DecodeError(f"not an OTLP protobuf request: a field of wire type {kind}")
+        if at > end:
+            raise DecodeError("not an OTLP protobuf request: a field goes beyond its message")
+        yield tag >> 3, begin, start, at
+
+
+def _varint(body: bytes, at: int) -> tuple[int, int]:
+    """Reads a number of up to 64 bits; returns it and what is behind it."""
+    number = shift = 0
+    for byte in body[at : at + 10]:
+        at += 1
+        number |= (byte & 127) << shift
+        if byte < 128:
+            return number, at
+        shift += 7
+    raise DecodeError("not an OTLP protobuf request: a number does not end")
