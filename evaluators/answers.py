@@ -9,6 +9,7 @@ import duckdb
 import orjson
 
 from agenttrace.errors import ConfigError
+from agenttrace.evaluators import reading
 from agenttrace.evaluators.catalog import FINDING_COLUMNS, Evaluator
 from agenttrace.evaluators.results import RANK, Measurement
 
@@ -19,7 +20,7 @@ def rows(con: duckdb.DuckDBPyConnection, evaluator: Evaluator, values: Mapping[s
     """Runs one query with its parameters bound.
 
     Raises:
-        ConfigError: The query fails, or its columns are not the header's.
+        ConfigError: The query fails, reads what its header does not name, or its columns are not the header's.
     """
     try:
         cursor = con.execute(evaluator.query, dict(values)) if values else con.execute(evaluator.query)
@@ -27,6 +28,9 @@ def rows(con: duckdb.DuckDBPyConnection, evaluator: Evaluator, values: Mapping[s
         rows = cursor.fetchall()
     except duckdb.Error as error:
         raise ConfigError(f"{evaluator.path}: the query failed: {str(error).splitlines()[0]}") from error
+    # Whatever it did to the relations that other evaluators read ends here, with the whole evaluation.
+    if (problem := reading.problem(evaluator.query, evaluator.reads)) is not None:
+        raise ConfigError(f"{evaluator.path}: the query {problem}")
     if names != list(evaluator.columns):
         raise ConfigError(
             f"{evaluator.path}: the query returns {', '.join(names)}; "

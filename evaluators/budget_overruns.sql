@@ -26,10 +26,9 @@ evidence         = "JSON; for not_evaluable the kind concerned"
 +++ */
 -- Calls by which a framework hands over or ends its loop do no work: some frameworks record them as tool calls, others do not.
 WITH control AS (
-    SELECT coalesce(list(tool_name), []) AS tools
+    -- A filter behind the aggregate, for one before it would be asked of every step.
+    SELECT coalesce(list(tool_name) FILTER (WHERE tool_role(tool_name) IN ('hand_off', 'final_answer', 'delegation')), []) AS tools
     FROM (SELECT DISTINCT tool_name FROM steps)
-    WHERE regexp_matches(tool_name, '^(?:transfer_(?:to|back)_|hand_?off|handoff_to_)', 'i')
-        OR regexp_matches(tool_name, '^(?:final_(?:result|answer|output|response)\w*|finish|submit_final_answer|structured_output|set_model_response|complete_task|attempt_completion|exit_loop|escalate|delegate_work_to_coworker|ask_question_to_coworker|delegate work to coworker|ask question to coworker)$', 'i')
 ),
 totals AS (
     SELECT
@@ -115,6 +114,25 @@ worded AS (
     END) AS words
     FROM overruns
 ),
+unmetered AS (
+    SELECT
+        trajectory_id,
+        count(*) FILTER (WHERE kind = 'model' AND input_tokens IS NULL) * (count(*) FILTER (WHERE usage_source = 'aggregate') = 0)::BIGINT AS model_calls
+    FROM steps
+    GROUP BY trajectory_id
+),
+-- Runs in which no tool ran: whether that was seen.
+toolless AS (
+    SELECT
+        trajectory_id,
+        -- A refused call was recorded, though it did not run.
+        coalesce(max(step_index) > min(step_index) FILTER (WHERE requested_tool_calls::VARCHAR <> '[]'), FALSE) AND NOT bool_or(kind = 'tool') AS asked_and_went_on,
+        -- A reason such as "stop" says that no tool was asked for, even where the output was not captured.
+        bool_or(kind = 'tool' OR (kind = 'model' AND (output_messages IS NOT NULL OR requested_tool_calls IS NOT NULL OR NOT regexp_matches(finish_reason, 'tool|function', 'i')))) AS seen
+    FROM steps
+    SEMI JOIN (SELECT trajectory_id FROM trajectories WHERE coalesce(tool_call_count, 0) = 0) USING (trajectory_id)
+    GROUP BY trajectory_id
+),
 -- What the limit needs and the recording lacks; a known part that is over the limit alone is a finding all the same.
 blind AS (
     SELECT
@@ -125,25 +143,17 @@ blind AS (
                 WHEN t.used IS NULL THEN 'no cost was recorded' END
             WHEN 'max_tokens' THEN CASE
                 WHEN t.used IS NULL THEN 'no token counts were recorded'
-                WHEN u.unmetered > 0 THEN format('{:d} model call{} without token counts', u.unmetered, CASE WHEN u.unmetered = 1 THEN '' ELSE 's' END) END
+                WHEN u.model_calls > 0 THEN format('{:d} model call{} without token counts', u.model_calls, CASE WHEN u.model_calls = 1 THEN '' ELSE 's' END) END
             WHEN 'max_duration_ms' THEN CASE WHEN t.used IS NULL THEN 'no duration is known' END
             WHEN 'max_tool_calls' THEN CASE
-                WHEN u.asked_and_went_on THEN 'the model requested tool calls, and none was recorded'
-                WHEN NOT coalesce(u.seen, FALSE) THEN 'neither a tool call nor the output of a model was recorded' END
+                WHEN t.tool_call_count > 0 THEN NULL
+                WHEN n.asked_and_went_on THEN 'the model requested tool calls, and none was recorded'
+                WHEN NOT coalesce(n.seen, FALSE) THEN 'neither a tool call nor the output of a model was recorded' END
             WHEN 'max_model_calls' THEN CASE WHEN t.used = 0 THEN 'no model call was recorded' END
         END AS reason
     FROM totals AS t
-    LEFT JOIN (
-        SELECT
-            trajectory_id,
-            count(*) FILTER (WHERE kind = 'model' AND input_tokens IS NULL) * (count(*) FILTER (WHERE usage_source = 'aggregate') = 0)::BIGINT AS unmetered,
-            -- A refused call was recorded, though it did not run.
-            coalesce(max(step_index) > min(step_index) FILTER (WHERE requested_tool_calls::VARCHAR <> '[]'), FALSE) AND NOT bool_or(kind = 'tool') AS asked_and_went_on,
-            -- A reason such as "stop" says that no tool was asked for, even where the output was not captured.
-            bool_or(kind = 'tool' OR (kind = 'model' AND (output_messages IS NOT NULL OR requested_tool_calls IS NOT NULL OR NOT regexp_matches(finish_reason, 'tool|function', 'i')))) AS seen
-        FROM steps
-        GROUP BY trajectory_id
-    ) AS u USING (trajectory_id)
+    LEFT JOIN unmetered AS u USING (trajectory_id)
+    LEFT JOIN toolless AS n USING (trajectory_id)
     ANTI JOIN over AS o ON o.trajectory_id = t.trajectory_id AND o.kind = t.kind
     UNION ALL
     SELECT trajectory_id, 'no_rule', 'no rule for this run: [budgets] in agenttrace.toml'

@@ -5,7 +5,7 @@ scope      = "session"
 severity   = "error"
 question   = "Did the agent make the same change to the world twice?"
 reads      = ["steps", "trajectories"]
-limits     = "Arguments that differ in a timestamp or a nonce count as different calls unless ignore_arguments names them. A read-only call without arguments counts as a check of what its name speaks of. Ids in observations are recognised by their key or their shape. A decimal number with more than 17 digits is compared as a double. Of three executions whose middle one was undone, the first and the last are not compared."
+limits     = "Arguments that differ in a timestamp or a nonce count as different calls unless ignore_arguments names them. A read-only call without arguments counts as a check of what its name speaks of. Ids in observations are recognised by their key or their shape, in one of more than a million bytes by their shape in its first 100,000 characters. A decimal number with more than 17 digits is compared as a double. Of three executions whose middle one was undone, the first and the last are not compared."
 references = [
     "design.md, section 5, duplicate_mutations",
     "IETF draft-ietf-httpapi-idempotency-key-header: a key with another payload is a fault of the client",
@@ -65,15 +65,16 @@ WITH runs AS (
 -- trimmed, nested values as one. Where the configuration or an idempotency key takes values away, it says nothing (0).
 mutations AS (
     SELECT
-        r.scope_key, r.run_start, r.session_id, s.tool_name, s.trajectory_id, s.trace_id, s.span_id, s.mutability,
+        r.scope_key, r.session_id, s.tool_name, s.trajectory_id, s.trace_id, s.span_id, s.mutability,
         contains(lower(coalesce(s.arguments_hash, s.arguments::VARCHAR, 'redacted')), 'redacted') AS blind,
         CASE
             WHEN s.arguments_hash IS NOT NULL THEN hash(s.arguments_hash)
             WHEN s.idempotency_key IS NOT NULL OR len($ignore_arguments::VARCHAR[]) + len($idempotency_keys::VARCHAR[]) > 0
                 OR ($identity::MAP(VARCHAR, VARCHAR[]))[s.tool_name] IS NOT NULL OR contains(s.arguments::VARCHAR, 'dempotency') THEN 0
-            ELSE hash(list_sort(list_transform(
-                list_transform(json_extract_string(s.arguments, '$.*'), lambda v: trim(v, chr(32) || chr(9) || chr(10) || chr(13) || chr(160))),
-                lambda v: CASE WHEN v[1] IN ('{', '[') THEN 1 ELSE hash(coalesce(TRY_CAST(v AS DOUBLE)::VARCHAR, nfc_normalize(v))) END)))
+            ELSE list_sum(list_transform(
+                list_transform(json_extract_string(s.arguments, '$.*'), lambda v: regexp_replace(v, '^[\s\x{A0}]+|[\s\x{A0}]+$', '', 'g')),
+                -- Numbers begin with a digit or a sign.
+                lambda v: CASE WHEN v < ':' AND TRY_CAST(v AS DOUBLE) IS NOT NULL THEN hash(TRY_CAST(v AS DOUBLE)) WHEN v[1] IN ('{', '[') THEN 1 ELSE hash(nfc_normalize(v)) END))
         END AS coarse
     FROM steps AS s
     JOIN runs AS r USING (trajectory_id)
@@ -86,23 +87,29 @@ suspects AS MATERIALIZED (
     GROUP BY scope_key, tool_name
     HAVING max(n) > 1 OR bool_or(blind)
 ),
+-- The runs in which they stand, or what may lie in between: the only other look at all steps.
+suspect_steps AS MATERIALIZED (
+    SELECT
+        r.scope_key, r.run_start, s.trajectory_id, s.trace_id, s.span_id, s.step_index, s.tool_name, s.mutability, s.turn_span_id, s.start_time, s.end_time,
+        s.arguments, s.arguments_hash, s.observation, s.idempotency_key, s.effect, s.effect_reason, s.status, s.error_type,
+        row_number() OVER (ORDER BY r.scope_key, r.run_start, s.trajectory_id, s.step_index, s.span_id) AS position
+    FROM steps AS s
+    JOIN (SELECT * FROM runs SEMI JOIN (SELECT DISTINCT scope_key FROM suspects) USING (scope_key)) AS r USING (trajectory_id)
+    WHERE s.tool_name IS NOT NULL
+),
 calls AS MATERIALIZED (
     SELECT
-        row_number() OVER (ORDER BY scope_key, tool_name, run_start, trajectory_id, step_index, trace_id, span_id) AS call,
-        scope_key, tool_name, trajectory_id, trace_id, span_id, s.step_index, s.mutability, s.turn_span_id,
-        s.start_time, s.end_time, s.arguments, s.arguments_hash, s.observation, s.idempotency_key, s.effect,
-        {'run_start': run_start, 'trajectory_id': trajectory_id, 'step_index': s.step_index, 'span_id': span_id} AS place,
+        row_number() OVER (ORDER BY s.scope_key, s.tool_name, s.run_start, trajectory_id, step_index, trace_id, span_id) AS call,
+        s.scope_key, s.tool_name, trajectory_id, trace_id, span_id, s.step_index, s.mutability, s.turn_span_id,
+        s.start_time, s.end_time, s.arguments, s.arguments_hash, s.observation, s.idempotency_key, s.effect, s.position,
         CASE s.status
             WHEN 'ok' THEN 'succeeded' WHEN 'timeout' THEN 'timed out' WHEN 'unfinished' THEN 'never ended' WHEN 'cancelled' THEN 'was cancelled'
             ELSE 'failed' || coalesce(' with ' || left(s.error_type, 60), '')
         END AS ending,
         -- What leaves good reason to think that it took effect; other exceptions mostly come before the effect.
         coalesce(s.effect_reason IN ('timeout', 'unfinished', 'cancelled', 'connection_lost', 'server_error'), FALSE) AS likely
-    FROM (
-        SELECT scope_key, run_start, tool_name, trajectory_id, trace_id, span_id FROM mutations
-        SEMI JOIN suspects USING (scope_key, tool_name)
-    )
-    JOIN (SELECT * EXCLUDE (tool_name) FROM steps) AS s USING (trajectory_id, trace_id, span_id)
+    FROM suspect_steps AS s
+    SEMI JOIN (SELECT trajectory_id, trace_id, span_id FROM mutations SEMI JOIN suspects USING (scope_key, tool_name)) AS m USING (trajectory_id, trace_id, span_id)
 ),
 -- Arguments as paths and values in one spelling: NFC, no outer white space, 1.0 as 1 (by its digits, never as a double).
 leaves AS (
@@ -205,7 +212,10 @@ members AS MATERIALIZED (
 -- Ids that a call gave back: what stands under a key that says so, and what looks like one inside of text.
 returned AS (
     SELECT m.call, m.argument_values, leaf.key, leaf.type, leaf.atom ->> '$' AS value
-    FROM members AS m, json_tree(coalesce(TRY_CAST(m.observation ->> '$' AS JSON), m.observation)) AS leaf
+    FROM (
+        -- Of a long one the beginning, as a text: taken apart, it would fill the memory.
+        SELECT *, CASE WHEN strlen(observation::VARCHAR) > 1000000 THEN to_json(left(observation::VARCHAR, 100000)) ELSE observation END AS shown FROM members
+    ) AS m, json_tree(coalesce(TRY_CAST(m.shown ->> '$' AS JSON), m.shown)) AS leaf
 ),
 candidate_ids AS (
     SELECT call, argument_values, lower(value) AS id
@@ -238,27 +248,23 @@ turns AS (
                 AND len(list_filter(m.parts, lambda p: p.type = 'tool_call_response')) = 0
                 AND len(list_filter(m.parts, lambda p: NOT regexp_matches(p.content, '^\s*(?:Observation|Error:\s+(?:Error executing tool|Code execution failed)|Tool (?:result|output)|Result of|<tool_re|<function_re|\[tool)', 'i'))) > 0)) AS user_messages
     FROM (SELECT call, trajectory_id, trace_id, turn_span_id AS span_id FROM members) AS m
-    JOIN steps AS t USING (trajectory_id, trace_id, span_id)
-),
--- The runs in which something may lie in between.
-companions AS MATERIALIZED (
-    SELECT trajectory_id, scope_key, run_start FROM runs SEMI JOIN members USING (scope_key)
+    JOIN (SELECT trajectory_id, trace_id, span_id, agent_name, start_time, input_messages FROM steps WHERE kind = 'model') AS t USING (trajectory_id, trace_id, span_id)
 ),
 -- The words of tools' names, without a server's prefix; the first is the verb, unless it is a plural (orders.place).
 tool_names AS (
-    SELECT tool_name,
+    SELECT tool_name, reads,
         list_filter(string_split_regex(lower(regexp_replace(regexp_replace(tool_name, '^.*__', ''), '([a-z0-9])([A-Z])', '\1_\2', 'g')), '[^a-z0-9]+'),
             lambda w: NOT list_contains(['', 'tool', 'api', 'v1', 'v2', 'the', 'a', 'to', 'for', 'by', 'of', 'in', 'on', 'with', 'new', 'all', 'my', 'and', 'or', 'id', 'async'], w)) AS words
-    FROM (SELECT DISTINCT tool_name FROM steps JOIN companions USING (trajectory_id))
+    FROM (SELECT tool_name, bool_or(mutability = 'read_only') AS reads FROM suspect_steps GROUP BY tool_name)
 ),
 named AS (
     SELECT
-        tool_name, words[1] AS verb,
+        tool_name, reads, words[1] AS verb,
         list_transform(coalesce(nullif(words[2:], []), words), lambda w: regexp_replace(regexp_replace(w, 'ies$', 'y'), '([^s])s$', '\1')) AS nouns
-    FROM (SELECT tool_name, CASE WHEN regexp_matches(words[1], '[^s]s$') THEN list_reverse(words) ELSE words END AS words FROM tool_names)
+    FROM (SELECT tool_name, reads, CASE WHEN regexp_matches(words[1], '[^s]s$') THEN list_reverse(words) ELSE words END AS words FROM tool_names)
 ),
 -- Which tools may check, and which may undo, which.
-kinships AS (
+kinships AS MATERIALIZED (
     SELECT
         t.tool_name, h.tool_name AS helper,
         coalesce(list_contains(($checks::MAP(VARCHAR, VARCHAR[]))[t.tool_name], h.tool_name), FALSE) AS named_check,
@@ -276,18 +282,19 @@ kinships AS (
     FROM named AS t
     JOIN (SELECT DISTINCT tool_name FROM members) USING (tool_name)
     CROSS JOIN named AS h
+    WHERE ((named_check OR shares_noun) AND h.reads) OR named_inverse OR verb_inverse
 ),
 helpers AS MATERIALIZED (
     SELECT
-        r.scope_key, s.trajectory_id, s.tool_name, s.mutability, s.arguments, s.observation, s.end_time, s.turn_span_id,
-        {'run_start': r.run_start, 'trajectory_id': s.trajectory_id, 'step_index': s.step_index, 'span_id': s.span_id} AS place,
+        s.trajectory_id, s.tool_name, s.mutability, s.arguments, s.observation, s.end_time, s.turn_span_id, s.position,
         coalesce((
             SELECT list(DISTINCT lower(nfc_normalize(trim(leaf.atom ->> '$'))))
             FROM json_tree(s.arguments) AS leaf
             WHERE leaf.atom IS NOT NULL AND leaf.type <> 'BOOLEAN'
         ), []) AS helper_values
-    FROM steps AS s
-    JOIN companions AS r USING (trajectory_id)
+    FROM suspect_steps AS s
+    SEMI JOIN members AS m USING (scope_key)
+    SEMI JOIN kinships AS k ON k.helper = s.tool_name
     WHERE s.status = 'ok'
 ),
 ends AS MATERIALIZED (
@@ -296,30 +303,36 @@ ends AS MATERIALIZED (
     LEFT JOIN ids AS i USING (call)
     LEFT JOIN turns AS t USING (call)
 ),
--- Calls after A ended and before B was asked for (what ran beside either of them could not be acted upon), and what they mean.
-between_ends AS MATERIALIZED (
+intervals AS MATERIALIZED (
     SELECT
-        p.a, p.b, h.tool_name AS helper,
-        h.mutability = 'read_only' AND (k.named_check OR (k.shares_noun AND (
-            list_has_any(h.helper_values, a.argument_values)
-            OR (h.arguments IS NOT NULL AND len(h.helper_values) = 0)
-            OR list_has_any(h.helper_values, a.ids)
-            OR list_bool_or(list_transform(a.ids, lambda id: contains(lower(h.observation::VARCHAR), id)))))) AS checks,
-        (k.named_inverse OR k.verb_inverse) AND (
-            list_has_any(h.helper_values, a.ids)
-            OR ((k.named_inverse OR k.shares_noun) AND len(h.helper_values) > 0 AND (
-                list_has_all(a.argument_values, h.helper_values)
-                -- Naming all that makes the call is enough, whatever else is said.
-                OR list_has_all(h.helper_values, a.identifying_values)))) AS undoes
+        p.a, p.b, a.tool_name, a.position AS begin, b.position AS finish, a.end_time AS ended_at, least(b.requested_at, b.start_time) AS asked_at,
+        b.trajectory_id, b.turn_span_id, a.argument_values, a.identifying_values, a.ids
     FROM (SELECT DISTINCT a, b FROM paired) AS p
     JOIN ends AS a ON a.call = p.a
     JOIN ends AS b ON b.call = p.b
-    JOIN helpers AS h ON h.scope_key = a.scope_key
-    JOIN kinships AS k ON k.tool_name = a.tool_name AND k.helper = h.tool_name
-    WHERE h.place > a.place AND h.place < b.place
-      AND coalesce(h.end_time >= a.end_time, TRUE)
-      AND coalesce(h.end_time <= least(b.requested_at, b.start_time), TRUE)
-      AND NOT coalesce(h.trajectory_id = b.trajectory_id AND h.turn_span_id = b.turn_span_id, FALSE)
+),
+-- Calls after A ended and before B was asked for (what ran beside either of them could not be acted upon), and what they mean.
+between_ends AS (
+    SELECT
+        p.a, p.b, h.tool_name AS helper,
+        h.mutability = 'read_only' AND (k.named_check OR (k.shares_noun AND (
+            list_has_any(h.helper_values, p.argument_values)
+            OR (h.arguments IS NOT NULL AND len(h.helper_values) = 0)
+            OR list_has_any(h.helper_values, p.ids)
+            OR list_bool_or(list_transform(p.ids, lambda id: contains(lower(h.observation::VARCHAR), id)))))) AS checks,
+        (k.named_inverse OR k.verb_inverse) AND (
+            list_has_any(h.helper_values, p.ids)
+            OR ((k.named_inverse OR k.shares_noun) AND len(h.helper_values) > 0 AND (
+                list_has_all(p.argument_values, h.helper_values)
+                -- Naming all that makes the call is enough, whatever else is said.
+                OR list_has_all(h.helper_values, p.identifying_values)))) AS undoes
+    FROM intervals AS p
+    -- Positions run through all scopes: what lies between two calls of one scope is of that scope.
+    JOIN helpers AS h ON h.position > p.begin AND h.position < p.finish
+    JOIN kinships AS k ON k.tool_name = p.tool_name AND k.helper = h.tool_name
+    WHERE coalesce(h.end_time >= p.ended_at, TRUE)
+      AND coalesce(h.end_time <= p.asked_at, TRUE)
+      AND NOT coalesce(h.trajectory_id = p.trajectory_id AND h.turn_span_id = p.turn_span_id, FALSE)
 ),
 in_between AS (
     SELECT a, b, bool_or(undoes) AS undone, min(helper) FILTER (WHERE checks) AS checker
@@ -421,7 +434,7 @@ unseen AS (
 ),
 -- Runs without any tool step: what their models asked for is all that is known, if it is.
 toolless AS MATERIALIZED (
-    SELECT trajectory_id FROM trajectories
+    SELECT trajectory_id FROM (SELECT trajectory_id FROM trajectories WHERE coalesce(tool_call_count, 0) = 0)
     ANTI JOIN (SELECT trajectory_id FROM steps WHERE kind = 'tool') USING (trajectory_id)
 ),
 requested AS (
@@ -447,6 +460,7 @@ FROM toolless
 -- A reason such as "stop" says that no tool was asked for, even where the output was not captured.
 ANTI JOIN (
     SELECT trajectory_id FROM steps
+    SEMI JOIN toolless USING (trajectory_id)
     WHERE output_messages IS NOT NULL OR requested_tool_calls IS NOT NULL OR NOT regexp_matches(finish_reason, 'tool|function', 'i')
 ) USING (trajectory_id)
 UNION ALL

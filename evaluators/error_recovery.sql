@@ -38,17 +38,30 @@ WITH errors AS (
 successes AS (
     SELECT trajectory_id, step_index, tool_name, mutability, turn_span_id
     FROM steps
+    SEMI JOIN errors USING (trajectory_id)
     WHERE kind = 'tool' AND status = 'ok'
+),
+-- The last success of each tool of a run, of what may change things, and of any tool; and beside it the last one of another
+-- turn, for calls of one turn were requested together. An earlier one makes up for nothing that these two do not.
+last_successes AS (
+    SELECT trajectory_id, tool_name, changes, whose, max({'step': step_index, 'turn': turn_span_id}, 2) AS calls
+    FROM (
+        SELECT
+            trajectory_id, tool_name, changes, turn_span_id, max(step_index) AS step_index,
+            CASE grouping(tool_name, changes) WHEN 1 THEN 'same tool' WHEN 2 THEN 'another way' ELSE 'any' END AS whose
+        FROM (SELECT *, mutability IS DISTINCT FROM 'read_only' AS changes FROM successes)
+        GROUP BY GROUPING SETS ((trajectory_id, turn_span_id, tool_name), (trajectory_id, turn_span_id, changes), (trajectory_id, turn_span_id))
+    )
+    GROUP BY trajectory_id, tool_name, changes, whose
 ),
 -- What may be a reaction: the tool itself, another way to the goal, or a look at what is there. After an error that
 -- surely changed nothing, looking alone does not do what was asked.
 recovered AS (
     SELECT e.trace_id, e.span_id
     FROM errors AS e
-    JOIN successes AS s ON s.trajectory_id = e.trajectory_id AND s.step_index > e.step_index
-      -- Calls of one turn were requested together.
-      AND (s.turn_span_id = e.turn_span_id) IS NOT TRUE
-      AND (s.tool_name = e.tool_name OR s.mutability IS DISTINCT FROM 'read_only' OR e.mutability = 'read_only' OR e.effect = 'unknown')
+    JOIN last_successes AS s ON s.trajectory_id = e.trajectory_id
+      AND CASE s.whose WHEN 'same tool' THEN s.tool_name = e.tool_name WHEN 'another way' THEN s.changes ELSE e.mutability = 'read_only' OR e.effect = 'unknown' END
+    WHERE len(list_filter(s.calls, lambda c: c.step > e.step_index AND (c.turn = e.turn_span_id) IS NOT TRUE)) > 0
 ),
 unrecovered AS (
     SELECT
@@ -81,12 +94,20 @@ answered AS (
 attempts AS (
     SELECT
         e.*,
-        (SELECT count(*) FROM successes AS s WHERE s.trajectory_id = e.trajectory_id AND s.step_index < e.step_index AND s.mutability IS DISTINCT FROM 'read_only') AS changes,
         len(list_filter(from_json(m.input_messages, '[{"role":"VARCHAR","parts":[{"type":"VARCHAR"}]}]'),
             lambda x: x.role = 'user' AND list_contains(list_transform(x.parts, lambda p: p.type), 'text'))) AS user_messages
-    FROM errors AS e
-    LEFT JOIN steps AS m ON m.trajectory_id = e.trajectory_id AND m.span_id = e.turn_span_id
+    FROM (
+        SELECT *, count(change) OVER (PARTITION BY trajectory_id ORDER BY step_index) AS changes
+        FROM (
+            FROM errors
+            UNION ALL BY NAME
+            SELECT trajectory_id, step_index, 1 AS change FROM successes WHERE mutability IS DISTINCT FROM 'read_only'
+        )
+    ) AS e
+    LEFT JOIN (SELECT trajectory_id, span_id, input_messages FROM steps SEMI JOIN errors USING (trajectory_id)) AS m
+        ON m.trajectory_id = e.trajectory_id AND m.span_id = e.turn_span_id
 ),
+-- A change is none of the attempts: whether its arguments were seen is NULL.
 repeats AS (
     SELECT
         trajectory_id, tool_name,

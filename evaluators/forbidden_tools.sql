@@ -66,7 +66,7 @@ found AS (
 ),
 blind AS (
     SELECT t.trajectory_id, 'executed' AS concerned, 'neither a tool call nor the requests of a model were recorded' AS reason
-    FROM trajectories AS t
+    FROM (SELECT trajectory_id FROM trajectories WHERE coalesce(tool_call_count, 0) = 0) AS t
     LEFT JOIN steps AS s ON s.trajectory_id = t.trajectory_id
     SEMI JOIN rules AS r ON r.trajectory_id = t.trajectory_id
     GROUP BY t.trajectory_id

@@ -69,6 +69,13 @@ def select(con: duckdb.DuckDBPyConnection, selection: Selection, slice_index: in
     return _count(con, "judged")
 
 
+def count_steps(con: duckdb.DuckDBPyConnection) -> int:
+    """Returns how many steps the judged runs have; `select` comes first."""
+    con.execute("CREATE OR REPLACE TEMP TABLE chosen AS FROM judged")
+    _run(con, "near")
+    return int(rows(con, "judged_steps")[0][0])
+
+
 def relations(
     con: duckdb.DuckDBPyConnection, settings: Settings, reads: Collection[str], *, with_sessions: bool = True
 ) -> None:
@@ -78,23 +85,28 @@ def relations(
     runs of the judged sessions are there too, as context.
     """
     con.execute(_query("chosen") if with_sessions else "CREATE OR REPLACE TEMP TABLE chosen AS FROM judged")
+    _run(con, "near")
+    _run(con, "tool_role")
     _fill(con, "tool_mutability", _mutability(con, settings.tools))
     _show_steps(con)
-    for statement in con.extract_statements(_query("views")):
-        con.execute(statement)
+    _run(con, "outcomes")
     for name, (schema, compute) in PREPARED.items():
         _fill(con, name, compute(con, settings) if name in reads else schema.empty_table())
 
 
 def _show_steps(con: duckdb.DuckDBPyConnection) -> None:
-    """Makes the view `steps` in the cheapest form that is right: a join that finds nothing costs as much as a scan."""
-    con.execute(_query("listings"))
+    """Makes the views `steps` and `trajectories` in the cheapest form that is right.
+
+    A join that finds nothing costs as much as a scan. Columns that a query leaves out cost nothing, so they are no
+    copies.
+    """
+    _run(con, "listings")
     if _count(con, "listings") or _count(con, "tool_mutability"):
-        con.execute(_query("listed"))
-        con.execute(_query("steps_adjusted"))
+        _run(con, "listed")
+        _run(con, "steps_adjusted")
     else:
         all_runs = _count(con, "chosen") == _count(con, "stored_trajectories")
-        con.execute(_query("steps_of_all_runs" if all_runs else "steps"))
+        _run(con, "steps_of_all_runs" if all_runs else "steps")
 
 
 def verdicts(con: duckdb.DuckDBPyConnection, *, whole_store: bool) -> list[tuple[Any, ...]]:
@@ -138,7 +150,7 @@ def mutability_of(tool: str, tools: ToolSettings) -> str | None:
 def _mutability(con: duckdb.DuckDBPyConnection, tools: ToolSettings) -> pa.Table:
     rows: list[tuple[str, str]] = []
     if tools.mutating or tools.read_only or tools.idempotent:
-        names = con.execute("SELECT DISTINCT tool_name FROM stored_steps WHERE tool_name IS NOT NULL ORDER BY ALL")
+        names = con.execute("SELECT DISTINCT tool_name FROM near_steps WHERE tool_name IS NOT NULL ORDER BY ALL")
         rows = [(name, found) for (name,) in names.fetchall() if (found := mutability_of(name, tools))]
     return tables.table(rows, pa.schema([("tool_name", pa.string()), ("mutability", pa.string())]))
 
@@ -166,6 +178,11 @@ def _errors(con: duckdb.DuckDBPyConnection, settings: Settings) -> pa.Table:
 
 def _sequence_matches(con: duckdb.DuckDBPyConnection, settings: Settings) -> pa.Table:
     return sequences.table(con, cases.read(settings.cases.path), settings.evaluators.get("tool_sequence", {}))
+
+
+def _run(con: duckdb.DuckDBPyConnection, name: str) -> None:
+    for statement in con.extract_statements(_query(name)):
+        con.execute(statement)
 
 
 def _count(con: duckdb.DuckDBPyConnection, name: str) -> int:

@@ -7,13 +7,14 @@ import json
 import os
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import duckdb
 
-from agenttrace import json_text, terminal
+from agenttrace import json_text, private, terminal
 from agenttrace.encode import encode
 from agenttrace.errors import UsageError
 from agenttrace.evaluators import cases, review
@@ -124,6 +125,9 @@ def append(promotion: Promotion, path: Path) -> dict[str, Any]:
     """
     if path.exists() and not path.is_file():
         raise UsageError(f"promote: {path} is no file; without --cases the case is printed.")
+    # Several may be the first, and each appends to the file of whoever was it.
+    with suppress(FileExistsError):
+        os.close(private.create(path))
     with path.open("a+b", buffering=0) as file:
         # Several may be promoted at once, and each must see the ids of the others.
         fcntl.flock(file, fcntl.LOCK_EX)

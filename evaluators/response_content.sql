@@ -33,17 +33,23 @@ spelled AS (
         lower(translate(nfc_normalize(x), '–—‑−’‘“”*_`', '----''''""')), '[\s\x{00A0}\x{202F}]+', ' ', 'g')), '(\d) ([%€$£°])|([€$£]) (\d)', '\1\2\3\4', 'g'), '(\d),(\d{3})\b', '\1\2', 'g'), '(\d),(\d{3})\b', '\1\2', 'g')) AS forms
     FROM expectations
 ),
+-- A regular expression that holds the text is made anew for every row, so it is asked last: not where the text is nowhere
+-- in the response, and not where spaces or the response's ends are around it.
 compared AS (
     SELECT
         *,
-        regexp_matches(forms[1],
-            CASE
-                WHEN regexp_matches(forms[2], '^\d') THEN '(?:^|[^\pL\pN.,]|(?:^|[^\pN])[.,])'
-                WHEN regexp_matches(forms[2], '^\pL') THEN '(?:^|[^\pL\pN])'
-                ELSE ''
-            END
-            || regexp_escape(forms[2])
-            || CASE WHEN regexp_matches(forms[2], '\d$') THEN '(?:[.,]00?)?(?:$|[^\pN.,]|[.,](?:$|[^\pN]))' ELSE '' END) AS found,
+        CASE
+            WHEN NOT contains(forms[1], forms[2]) THEN FALSE
+            WHEN contains(' ' || forms[1] || ' ', ' ' || forms[2] || ' ') THEN TRUE
+            ELSE regexp_matches(forms[1],
+                CASE
+                    WHEN regexp_matches(forms[2], '^\d') THEN '(?:^|[^\pL\pN.,]|(?:^|[^\pN])[.,])'
+                    WHEN regexp_matches(forms[2], '^\pL') THEN '(?:^|[^\pL\pN])'
+                    ELSE ''
+                END
+                || regexp_escape(forms[2])
+                || CASE WHEN regexp_matches(forms[2], '\d$') THEN '(?:[.,]00?)?(?:$|[^\pN.,]|[.,](?:$|[^\pN]))' ELSE '' END)
+        END AS found,
         contains(final_response, 'REDACTED') AS redacted
     FROM spelled
 ),

@@ -152,7 +152,8 @@ class _Job:
         local = [evaluator for evaluator in self._evaluators if evaluator.scope != "summary"]
         summary = [evaluator for evaluator in self._evaluators if evaluator.scope == "summary"]
         with open_store(self._db) as con:
-            slices = max(1, math.ceil(_count(con, "steps") / _SLICE_STEPS))
+            prepare.select(con, self._selection, 0)
+            slices = max(1, math.ceil(prepare.count_steps(con) / _SLICE_STEPS))
         for index in range(slices):
             with open_store(self._db) as con:
                 self._judge_slice(con, local, replace(self._selection, slices=slices), index)
@@ -300,11 +301,6 @@ def _nearest(name: str, known: Collection[str]) -> str:
 
 def _order(finding: Finding) -> tuple[int, str, str, str, str]:
     return (-RANK[finding.severity], finding.evaluator, finding.kind, finding.trajectory_id or "", finding.finding_id)
-
-
-def _count(con: duckdb.DuckDBPyConnection, table: str) -> int:
-    row = con.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608
-    return int(row[0]) if row else 0
 
 
 def _json(value: object) -> str:

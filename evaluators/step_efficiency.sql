@@ -23,20 +23,25 @@ ratio            = "observed / expected"
 repeats          = "how often the read or the cycle of calls ran"
 evidence         = "JSON; for not_evaluable the kind concerned"
 +++ */
-WITH executed AS (
+WITH made AS NOT MATERIALIZED (
     SELECT
-        trajectory_id, agent_name, trace_id, span_id, step_index, tool_name, mutability, status, effect, turn_span_id,
-        observation IS NULL OR (arguments_hash IS NULL AND (arguments IS NULL OR contains(arguments::VARCHAR, 'REDACTED'))) AS unseen,
-        -- Keys in any order. Redacted and cut arguments are known by the hash of the originals.
-        hash(coalesce(arguments_hash, list_sort(map_entries(TRY_CAST(arguments AS MAP(VARCHAR, JSON))))::VARCHAR, arguments::VARCHAR)) AS argument_key,
+        *, observation IS NULL OR (arguments_hash IS NULL AND (arguments IS NULL OR contains(arguments::VARCHAR, 'REDACTED'))) AS unseen,
         hash(observation::VARCHAR) AS observation_key
     FROM steps
     WHERE kind = 'tool' AND tool_ran IS DISTINCT FROM FALSE
 ),
--- Runs in which something repeats: everything below works on these few.
+-- Runs in which a tool gave the same result twice: everything below works on these few.
 suspects AS MATERIALIZED (
     SELECT DISTINCT trajectory_id
-    FROM (SELECT trajectory_id FROM executed GROUP BY trajectory_id, tool_name, argument_key, observation_key HAVING count(*) > 1)
+    FROM (SELECT trajectory_id FROM made GROUP BY trajectory_id, hash(tool_name, observation_key) HAVING count(*) > 1)
+),
+executed AS MATERIALIZED (
+    SELECT
+        trajectory_id, agent_name, trace_id, span_id, step_index, tool_name, mutability, status, effect, turn_span_id, unseen, observation_key,
+        -- Keys in any order. Redacted and cut arguments are known by the hash of the originals.
+        hash(coalesce(arguments_hash, list_sort(map_entries(TRY_CAST(arguments AS MAP(VARCHAR, JSON))))::VARCHAR, arguments::VARCHAR)) AS argument_key
+    FROM made
+    SEMI JOIN suspects USING (trajectory_id)
 ),
 -- How many messages of the user the model had seen when it asked: what a user asks for again is no waste.
 turns AS (
@@ -56,7 +61,6 @@ placed AS (
         count(*) FILTER (WHERE e.mutability IS DISTINCT FROM 'read_only' AND e.effect IS DISTINCT FROM 'no')
             OVER (PARTITION BY e.trajectory_id ORDER BY e.step_index) AS changes
     FROM executed AS e
-    SEMI JOIN suspects USING (trajectory_id)
     LEFT JOIN turns AS t ON t.trace_id = e.trace_id AND t.span_id = e.turn_span_id
 ),
 calls AS (
@@ -70,13 +74,18 @@ calls AS (
         hash((stretch, tool_name, argument_key)) AS look
     FROM placed
 ),
+lagged AS MATERIALIZED (
+    SELECT
+        *,
+        [lag(signature, 1) OVER before, lag(signature, 2) OVER before, lag(signature, 3) OVER before, lag(signature, 4) OVER before] AS signatures,
+        [lag(look, 1) OVER before, lag(look, 2) OVER before, lag(look, 3) OVER before, lag(look, 4) OVER before] AS looks
+    FROM calls
+    WINDOW before AS (PARTITION BY stretch ORDER BY position)
+),
 -- A cycle of n calls: each is equal to the one n calls before it. Neighbours of that kind form an island.
 echoes AS (
-    SELECT
-        b.trajectory_id, b.stretch, b.position, b.status, b.position - a.position AS period,
-        b.position - row_number() OVER (PARTITION BY b.stretch, b.position - a.position ORDER BY b.position) AS island
-    FROM calls AS b
-    JOIN calls AS a ON a.signature = b.signature AND b.position - a.position BETWEEN 1 AND 4
+    SELECT trajectory_id, stretch, position, status, period, position - row_number() OVER (PARTITION BY stretch, period ORDER BY position) AS island
+    FROM (SELECT *, unnest(list_filter([1, 2, 3, 4], lambda n: signatures[n] = signature)) AS period FROM lagged)
 ),
 cycles AS (
     SELECT trajectory_id, stretch, period, min(position) - period AS first_position, max(position) AS last_position
@@ -87,9 +96,8 @@ cycles AS (
 ),
 -- A round after which the same call gave something else was a wait that came to its end.
 waits AS (
-    SELECT a.stretch, b.position - 1 AS last_position, b.position - a.position AS period
-    FROM calls AS b
-    JOIN calls AS a ON a.look = b.look AND b.position - a.position BETWEEN 1 AND 4
+    SELECT stretch, position - 1 AS last_position, unnest(list_filter([1, 2, 3, 4], lambda n: looks[n] = look)) AS period
+    FROM lagged
 ),
 -- Three rounds of two calls are also a cycle within six rounds of one: the longest counts, of equal ones the simplest.
 loops AS (
@@ -139,7 +147,7 @@ over AS (
 -- Runs of which no tool call is recorded, though there may have been some.
 hidden_runs AS (
     SELECT trajectory_id
-    FROM trajectories
+    FROM (SELECT trajectory_id FROM trajectories WHERE coalesce(tool_call_count, 0) = 0)
     ANTI JOIN (
         SELECT trajectory_id
         FROM steps
@@ -147,6 +155,9 @@ hidden_runs AS (
         GROUP BY trajectory_id
         HAVING bool_or(kind = 'tool') OR bool_and(coalesce(requested_tool_calls::VARCHAR, '') = '[]')
     ) USING (trajectory_id)
+),
+reads AS NOT MATERIALIZED (
+    SELECT trajectory_id, tool_name, unseen FROM made WHERE mutability = 'read_only'
 ),
 blind AS (
     SELECT trajectory_id, 'repeated_read' AS kind, NULL AS tool_name, 'no tool call was recorded, and the models may have asked for some' AS reason
@@ -158,10 +169,10 @@ blind AS (
     WHERE expected IS NOT NULL
     UNION ALL
     SELECT trajectory_id, 'repeated_read', tool_name, 'arguments or results of ' || left(tool_name, 80) || ' were not captured: whether its calls repeat each other cannot be told'
-    FROM executed
-    WHERE mutability = 'read_only'
+    FROM reads
+    SEMI JOIN (SELECT trajectory_id, tool_name FROM reads WHERE unseen) USING (trajectory_id, tool_name)
     GROUP BY trajectory_id, tool_name
-    HAVING count(*) > 1 AND bool_or(unseen)
+    HAVING count(*) > 1
 )
 SELECT
     trajectory_id, members[-1].trace_id AS trace_id, members[-1].span_id AS span_id,

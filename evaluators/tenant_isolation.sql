@@ -39,6 +39,16 @@ others AS (
     SELECT id, ' ' || regexp_replace(lower(id), '[_-]', '', 'g') || ' ' AS word
     FROM (SELECT unnest($tenants::VARCHAR[]) AS id)
 ),
+-- What a text that is worth taking apart holds: the beginning of a key, up to what JSON may write with an escape, or the
+-- first word of an id.
+signs AS MATERIALIZED (
+    SELECT coalesce(list(sign), []) AS signs
+    FROM (
+        SELECT regexp_extract(regexp_replace(lower(key), '[_-]', '', 'g'), '^[^"\\/\x00-\x1f]*') AS sign FROM (SELECT unnest($keys::VARCHAR[]) AS key)
+        UNION
+        SELECT regexp_extract(word, '[\p{L}\p{N}]+') FROM others
+    )
+),
 calls AS (
     SELECT
         s.trajectory_id, s.trace_id, s.span_id, s.tool_name, s.status, s.arguments, s.observation, s.effect IS NOT DISTINCT FROM 'no' AS without_effect,
@@ -53,9 +63,16 @@ texts AS (
     UNION ALL
     SELECT *, 'observation', observation FROM calls WHERE NOT without_effect
 ),
+telling AS MATERIALIZED (
+    SELECT t.trajectory_id, t.trace_id, t.span_id, t.kind, t.tenant, t.own, t.document
+    FROM (SELECT *, replace(replace(lower(document::VARCHAR), '_', ''), '-', '') AS plain FROM texts) AS t
+    CROSS JOIN signs AS s
+    -- Any letter may be written as \u and a number.
+    WHERE contains(t.plain, '\u') OR list_bool_or(list_transform(s.signs, lambda sign: contains(t.plain, sign)))
+),
 outer_leaves AS (
     SELECT t.*, leaf.key, leaf.fullkey, leaf.type, leaf.atom ->> '$' AS value
-    FROM texts AS t, json_tree(t.document) AS leaf
+    FROM telling AS t, json_tree(t.document) AS leaf
 ),
 -- Tools often give JSON as a text, and tool servers wrap it in a list of texts.
 leaves AS (
@@ -100,7 +117,7 @@ blind AS (
     SELECT r.trajectory_id, 'argument', 'no tool call was recorded, and the model is not known to have asked for none'
     FROM runs AS r
     LEFT JOIN steps AS s ON s.trajectory_id = r.trajectory_id
-    WHERE r.tenant IS NOT NULL
+    WHERE r.tenant IS NOT NULL AND r.trajectory_id IN (SELECT trajectory_id FROM trajectories WHERE coalesce(tool_call_count, 0) = 0)
     GROUP BY r.trajectory_id
     HAVING NOT coalesce(bool_or(s.kind = 'tool') OR bool_and(s.requested_tool_calls::VARCHAR = '[]'), FALSE)
     UNION

@@ -44,16 +44,8 @@ related_span_ids = "for a read-only tool its other calls"
 tool_name        = "tool"
 evidence         = "JSON; for not_evaluable the kind concerned"
 +++ */
-WITH calls AS (
-    SELECT
-        s.trajectory_id, s.trace_id, s.span_id, s.step_index, s.tool_name, s.turn_span_id, s.start_time, s.end_time, s.status, s.observation,
-        s.arguments, s.arguments_hash, s.mutability IS NOT DISTINCT FROM 'read_only' AS only_reads, t.task_id
-    FROM steps AS s
-    JOIN trajectories AS t ON t.trajectory_id = s.trajectory_id
-    WHERE s.kind = 'tool' AND s.tool_ran IS DISTINCT FROM FALSE AND s.effect IS DISTINCT FROM 'no'
-),
 -- What the cases say of arguments: an object made of limits only is limits, anything else the value itself.
-stated AS (
+WITH stated AS MATERIALIZED (
     SELECT
         c.case_id, tool.key AS tool_name, argument.key AS path, argument.value AS wanted,
         json_keys(argument.value) <> [] AND list_has_all(['max', 'min', 'requires_approval_above'], json_keys(argument.value)) AS is_limit
@@ -78,8 +70,26 @@ bounds AS (
     FROM stated AS s, json_each(s.wanted) AS bound
     WHERE s.is_limit
 ),
-limits AS (
+limits AS MATERIALIZED (
     SELECT *, CASE name WHEN 'requires_approval_above' THEN 'approval' ELSE 'limit' END AS kind FROM bounds
+),
+-- Tools that a rule is about; few names are compared, not every call.
+named AS MATERIALIZED (
+    SELECT tool_name, len(list_filter($approvals::VARCHAR[], lambda g: tool_name GLOB g)) > 0 AS approves
+    FROM (SELECT DISTINCT tool_name FROM steps) AS n
+    WHERE approves OR list_contains(json_keys($schemas::JSON), tool_name)
+        OR EXISTS (FROM limits AS l WHERE starts_with(l.place, n.tool_name || '.'))
+        OR tool_name IN (SELECT tool_name FROM stated)
+),
+calls AS MATERIALIZED (
+    SELECT
+        s.trajectory_id, s.trace_id, s.span_id, s.step_index, s.tool_name, s.turn_span_id, s.start_time, s.end_time, s.status,
+        CASE WHEN n.approves THEN left(s.observation::VARCHAR, 2000) END AS observation,
+        s.arguments, s.arguments_hash, s.mutability IS NOT DISTINCT FROM 'read_only' AS only_reads, t.task_id, n.approves
+    FROM steps AS s
+    JOIN named AS n ON n.tool_name = s.tool_name
+    JOIN trajectories AS t ON t.trajectory_id = s.trajectory_id
+    WHERE s.kind = 'tool' AND s.tool_ran IS DISTINCT FROM FALSE AND s.effect IS DISTINCT FROM 'no'
 ),
 limited AS (
     SELECT
@@ -101,11 +111,11 @@ approved AS (
     FROM amounts AS a
     JOIN calls AS y ON y.trajectory_id = a.trajectory_id AND y.status = 'ok' AND y.step_index < a.step_index
         AND coalesce(y.turn_span_id <> a.turn_span_id, TRUE) AND coalesce(y.end_time <= a.start_time, TRUE)
-    WHERE len(list_filter($approvals::VARCHAR[], lambda g: y.tool_name GLOB g)) > 0
+    WHERE y.approves
       -- That the question was put is no answer, and an answer may be no.
       -- ("rejected": false is none.)
       AND NOT coalesce(regexp_matches(
-          regexp_replace(left(y.observation::VARCHAR, 2000), '(?:denied|rejected|declined|refused|disapproved|pending)\W{1,5}(?:false|null|0|\[\])', '', 'gi'),
+          regexp_replace(y.observation, '(?:denied|rejected|declined|refused|disapproved|pending)\W{1,5}(?:false|null|0|\[\])', '', 'gi'),
           '^\W*(?:no|nope|nein)(?:[^\w ]|$)|(?:answer|approved|confirmed|response)\W{1,6}(?:false|no\b|0)|\bnot (?:been )?approved\b|\b(?:denied|rejected|declined|refused|disapproved|pending)\b', 'i'), FALSE)
 ),
 broken AS (
@@ -200,7 +210,7 @@ applying AS (
 -- A run without a recorded tool call, unless its model asked for none, says nothing about arguments.
 unseen AS (
     SELECT t.trajectory_id
-    FROM trajectories AS t
+    FROM (SELECT trajectory_id FROM trajectories WHERE coalesce(tool_call_count, 0) = 0) AS t
     LEFT JOIN steps AS s ON s.trajectory_id = t.trajectory_id
     GROUP BY t.trajectory_id
     HAVING NOT coalesce(bool_or(s.kind = 'tool') OR bool_and(s.requested_tool_calls::VARCHAR = '[]'), FALSE)

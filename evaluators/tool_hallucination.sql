@@ -39,37 +39,99 @@ said             = "the sentence of a claim, or the made-up result"
 meant            = "offered tools whose names are nearest to an unknown one, in the order of the offer; NULL where none is near, or more than three"
 evidence         = "JSON; for not_evaluable the kind concerned"
 +++ */
-WITH requests AS (
+-- One parse per different list: the same tools are offered thousands of times.
+WITH offers AS MATERIALIZED (
+    SELECT offer, list_filter(list_transform(from_json(offer::JSON, '[{"name":"VARCHAR"}]'), lambda t: t.name), lambda n: n IS NOT NULL) AS offered
+    FROM (SELECT DISTINCT offered_tools::VARCHAR AS offer FROM steps)
+),
+-- What ran, as one number per run that is the same for the same names as often.
+ran AS MATERIALIZED (
+    SELECT
+        trajectory_id, sum(hash(tool_name)) FILTER (WHERE tool_name IS NOT NULL) AS names, bool_or(requested_tool_calls IS NOT NULL) AS has_requests,
+        coalesce(bool_or(effect_reason = 'unknown_tool'), FALSE) AS was_refused
+    FROM steps
+    GROUP BY trajectory_id
+),
+asked AS (
+    SELECT
+        trajectory_id, list_sum(list_transform(names, lambda n: hash(n))) AS hashed,
+        NOT coalesce(list_has_all(offered, names), FALSE) AS not_offered
+    FROM (
+        SELECT trajectory_id, offered_tools::VARCHAR AS offer, json_extract_string(requested_tool_calls, '$[*].name') AS names
+        FROM steps
+        WHERE requested_tool_calls::VARCHAR <> '[]'
+    )
+    LEFT JOIN offers USING (offer)
+),
+-- Most runs end here: all that was requested was offered and ran.
+odd_runs AS MATERIALIZED (
+    SELECT trajectory_id
+    FROM (SELECT trajectory_id, sum(hashed) AS names, bool_or(not_offered) AS not_offered FROM asked GROUP BY trajectory_id) AS q
+    JOIN ran AS r USING (trajectory_id)
+    WHERE q.not_offered OR q.names IS DISTINCT FROM r.names
+    UNION
+    SELECT trajectory_id FROM ran WHERE was_refused
+    UNION
+    SELECT trajectory_id FROM argument_errors
+),
+requests AS MATERIALIZED (
     SELECT
         trajectory_id, trace_id, span_id, step_index, offered_tools::VARCHAR AS offer,
         unnest(list_transform(from_json(requested_tool_calls, '[{"id":"VARCHAR","name":"VARCHAR"}]'), lambda c, i: {'id': c.id, 'name': c.name, 'position': i})) AS call
     FROM steps
+    SEMI JOIN odd_runs USING (trajectory_id)
 ),
-tool_steps AS (
+-- Runs without a recorded request: those of a tool server's client, or whose requests were not captured.
+unasked AS MATERIALIZED (
+    SELECT s.trajectory_id, s.trace_id, s.span_id, s.kind, s.tool_name AS name, s.effect_reason IS NOT DISTINCT FROM 'unknown_tool' AS refused_as_unknown, o.offered
+    FROM steps AS s
+    SEMI JOIN (SELECT trajectory_id FROM ran WHERE NOT has_requests) USING (trajectory_id)
+    LEFT JOIN offers AS o ON o.offer = s.offered_tools::VARCHAR
+    UNION ALL
+    -- Or whose model writes code that calls the tools.
+    SELECT s.trajectory_id, s.trace_id, s.span_id, s.kind, s.tool_name, TRUE, NULL
+    FROM steps AS s
+    SEMI JOIN (SELECT trajectory_id FROM ran WHERE has_requests) USING (trajectory_id)
+    ANTI JOIN (SELECT trajectory_id FROM requests) USING (trajectory_id)
+    WHERE s.effect_reason = 'unknown_tool'
+),
+-- Claims of something that is done, unless a call of the run did it; most end here.
+unsettled AS MATERIALIZED (
+    SELECT c.*, row_number() OVER (ORDER BY c.trajectory_id, c.span_id, c.position, c.text, c.form, c.tool_name) AS claim
+    FROM claims AS c
+    ANTI JOIN steps AS t ON t.trajectory_id = c.trajectory_id AND list_contains(c.candidates, t.tool_name) AND t.tool_ran IS DISTINCT FROM FALSE AND t.effect = 'yes'
+    WHERE c.tense = 'past' AND c.polarity = 'positive' AND NOT c.quoted AND c.form <> 'result'
+      AND (c.form <> 'pattern' OR map_contains($claim_patterns::MAP(VARCHAR, VARCHAR[]), c.tool_name))
+),
+claiming_runs AS (
+    SELECT trajectory_id, session_id, tenant_id FROM trajectories SEMI JOIN unsettled USING (trajectory_id)
+),
+tool_steps AS MATERIALIZED (
     SELECT
-        trajectory_id, trace_id, span_id, step_index, tool_name, tool_call_id, turn_span_id, tool_ran, status, effect, mutability, error_type, observation,
+        trajectory_id, trace_id, span_id, step_index, tool_name, tool_call_id, turn_span_id, tool_ran, status, effect, mutability, error_type,
+        left(lower(observation::VARCHAR), 20000) AS observation,
         -- What the runtime does not know was not offered, whether or not the offer was recorded.
         effect_reason IS NOT DISTINCT FROM 'unknown_tool' AS refused_as_unknown
     FROM steps
+    SEMI JOIN (
+        SELECT trajectory_id FROM odd_runs
+        UNION
+        SELECT trajectory_id FROM claiming_runs
+        UNION
+        SELECT t.trajectory_id FROM trajectories AS t SEMI JOIN claiming_runs AS c ON c.session_id = t.session_id
+    ) USING (trajectory_id)
     WHERE tool_name IS NOT NULL
 ),
--- One parse per different list: the same tools are offered thousands of times.
-offers AS (
-    SELECT offer, list_filter(list_transform(from_json(offer::JSON, '[{"name":"VARCHAR"}]'), lambda t: t.name), lambda n: n IS NOT NULL) AS offered
-    FROM (SELECT DISTINCT offered_tools::VARCHAR AS offer FROM steps)
-),
 -- Tools of frameworks and providers: they are asked for like others, and run elsewhere or not at all.
-kinds_of_tools AS (
+kinds_of_tools AS MATERIALIZED (
     SELECT
         name,
-        list_contains($framework_tools::VARCHAR[], name)
-            OR regexp_matches(name, '^(?:transfer_(?:to|back)_|hand_?off|handoff_to_)', 'i')
-            OR regexp_matches(name, '^(?:final_(?:result|answer|output|response)\w*|finish|submit_final_answer|structured_output|set_model_response|complete_task|attempt_completion|exit_loop|escalate|delegate_work_to_coworker|ask_question_to_coworker|delegate work to coworker|ask question to coworker)$', 'i') AS is_framework,
-        regexp_matches(name, '^(?:web_search\w*|google_search\w*|code_interpreter|code_execution|file_search|computer(?:_use)?\w*|image_generation|url_context|mcp_call|mcp_list_tools|tool_search\w*|local_shell|adk_request_\w+|request_(?:approval|confirmation|human)\w*|ask_(?:user|human)\w*|human_input)$', 'i') AS is_provider,
+        list_contains($framework_tools::VARCHAR[], name) OR coalesce(tool_role(name) IN ('hand_off', 'final_answer', 'delegation'), FALSE) AS is_framework,
+        coalesce(tool_role(name) IN ('approval', 'provider'), FALSE) AS is_provider,
         lower(regexp_replace(name, '[^A-Za-z0-9]+', '_', 'g')) AS plain_name
-    FROM (SELECT call.name AS name FROM requests UNION SELECT tool_name FROM tool_steps)
+    FROM (SELECT call.name AS name FROM requests UNION SELECT tool_name FROM tool_steps UNION SELECT name FROM unasked)
 ),
-handled AS (
+handled AS MATERIALIZED (
     SELECT q.trajectory_id, q.trace_id, q.span_id, q.step_index, q.call.id AS id, k.*, q.call.position AS position, o.offered
     FROM requests AS q
     JOIN kinds_of_tools AS k ON k.name = q.call.name
@@ -86,6 +148,7 @@ executed AS (
         -- An agent that runs as a tool.
         SELECT trajectory_id, lower(regexp_replace(coalesce(agent_name, name), '[^A-Za-z0-9]+', '_', 'g')), count(*)
         FROM steps
+        SEMI JOIN odd_runs USING (trajectory_id)
         WHERE kind = 'agent'
         GROUP BY ALL
     )
@@ -98,8 +161,7 @@ missing AS (
     LEFT JOIN executed AS e USING (trajectory_id, plain_name)
     WHERE coalesce(e.times, 0) < q.times
 ),
--- Most runs end here: all that was requested was offered and ran.
-suspects AS (
+suspects AS MATERIALIZED (
     SELECT *
     FROM handled
     SEMI JOIN (
@@ -111,27 +173,24 @@ suspects AS (
     ) USING (trajectory_id)
 ),
 -- Each request with the steps that it became: by their link to the turn or as later ones, by their ids or names.
-answered AS (
-    SELECT q.*, list_sort(list_distinct(list(t.span_id))) AS related, coalesce(bool_or(t.refused_as_unknown), FALSE) AS refused_as_unknown
+links AS (
+    SELECT q.trajectory_id, q.trace_id, q.span_id, q.position, t.span_id AS related, t.refused_as_unknown
     FROM suspects AS q
-    LEFT JOIN tool_steps AS t ON t.trajectory_id = q.trajectory_id
+    JOIN tool_steps AS t ON t.trajectory_id = q.trajectory_id AND t.turn_span_id = q.span_id
         AND coalesce(t.tool_call_id = q.id, lower(t.tool_name) = lower(q.name))
-        AND coalesce(t.turn_span_id = q.span_id, t.tool_call_id = q.id AND t.step_index > q.step_index)
-    GROUP BY ALL
-),
--- Runs without a recorded request: those of a tool server's client, or whose requests were not captured.
-unasked AS (
-    SELECT s.trajectory_id, s.trace_id, s.span_id, s.kind, s.tool_name AS name, s.effect_reason IS NOT DISTINCT FROM 'unknown_tool' AS refused_as_unknown, o.offered
-    FROM steps AS s
-    ANTI JOIN (SELECT trajectory_id FROM steps WHERE requested_tool_calls IS NOT NULL) USING (trajectory_id)
-    LEFT JOIN offers AS o ON o.offer = s.offered_tools::VARCHAR
     UNION ALL
-    -- Or whose model writes code that calls the tools.
-    SELECT s.trajectory_id, s.trace_id, s.span_id, s.kind, s.tool_name, TRUE, NULL
-    FROM steps AS s
-    ANTI JOIN (SELECT trajectory_id FROM requests) USING (trajectory_id)
-    SEMI JOIN (SELECT trajectory_id FROM steps WHERE requested_tool_calls IS NOT NULL) USING (trajectory_id)
-    WHERE s.effect_reason = 'unknown_tool'
+    SELECT q.trajectory_id, q.trace_id, q.span_id, q.position, t.span_id, t.refused_as_unknown
+    FROM suspects AS q
+    JOIN tool_steps AS t ON t.trajectory_id = q.trajectory_id AND t.turn_span_id IS NULL AND t.tool_call_id = q.id AND t.step_index > q.step_index
+),
+answered AS (
+    SELECT q.*, coalesce(l.related, []) AS related, coalesce(l.refused_as_unknown, FALSE) AS refused_as_unknown
+    FROM suspects AS q
+    LEFT JOIN (
+        SELECT trajectory_id, trace_id, span_id, position, list_sort(list(DISTINCT related)) AS related, bool_or(refused_as_unknown) AS refused_as_unknown
+        FROM links
+        GROUP BY trajectory_id, trace_id, span_id, position
+    ) AS l USING (trajectory_id, trace_id, span_id, position)
 ),
 offered_in_run AS (
     SELECT trajectory_id, list_sort(list_distinct(flatten(list(DISTINCT offered)))) AS offered
@@ -203,7 +262,7 @@ read_results AS (
         list_filter(flatten(list_transform(from_json(input_messages, '[{"parts":[{"type":"VARCHAR","id":"VARCHAR","name":"VARCHAR"}]}]'), lambda m: coalesce(m.parts, []))),
             lambda p: p.type = 'tool_call_response') AS results
     FROM steps
-    SEMI JOIN unanswered USING (trajectory_id)
+    SEMI JOIN (SELECT DISTINCT trajectory_id FROM unanswered) USING (trajectory_id)
     WHERE kind = 'model'
 ),
 unread AS (
@@ -228,14 +287,8 @@ never_executed AS (
     -- Which one of several was lost, only ids tell; without them the last.
     QUALIFY row_number() OVER (PARTITION BY trajectory_id, plain_name ORDER BY step_index DESC, position DESC) <= missing
 ),
-counted AS (
-    SELECT *, row_number() OVER (ORDER BY trajectory_id, span_id, position, text, form, tool_name) AS claim
-    FROM claims
-    WHERE tense = 'past' AND polarity = 'positive' AND NOT quoted AND form <> 'result'
-      AND (form <> 'pattern' OR map_contains($claim_patterns::MAP(VARCHAR, VARCHAR[]), tool_name))
-),
--- Claims that no call of the run makes true; most end here.
-doubted AS (
+-- What became of the calls that they may speak of.
+doubted AS MATERIALIZED (
     SELECT
         c.*, r.session_id, r.tenant_id, r.start_time, r.user_input,
         count(t.span_id) AS called,
@@ -243,11 +296,10 @@ doubted AS (
         list_sort(list_distinct(list(t.span_id))) AS related,
         max(t.step_index) AS last_index,
         arg_max('step ' || t.step_index || ' ' || CASE t.status WHEN 'timeout' THEN 'timed out' WHEN 'unfinished' THEN 'never ended' WHEN 'cancelled' THEN 'was cancelled' ELSE 'failed' || coalesce(' with ' || left(t.error_type, 60), '') END, t.step_index) AS ending
-    FROM counted AS c
+    FROM unsettled AS c
     JOIN trajectories AS r USING (trajectory_id)
     LEFT JOIN tool_steps AS t ON t.trajectory_id = c.trajectory_id AND list_contains(c.candidates, t.tool_name) AND t.tool_ran IS DISTINCT FROM FALSE
     GROUP BY ALL
-    HAVING NOT coalesce(bool_or(t.effect = 'yes'), FALSE)
 ),
 earlier_runs AS (
     SELECT d.claim, count(DISTINCT o.trajectory_id) AS runs, bool_or(t.effect <> 'no') AS happened
@@ -283,7 +335,7 @@ repeated AS (
     JOIN tool_steps AS t USING (trajectory_id)
     WHERE d.form <> 'literal' AND len(d.words) > 0
       AND (NOT d.by_agent OR (t.mutability IS DISTINCT FROM 'read_only' AND t.status = 'ok'))
-      AND regexp_matches(left(lower(t.observation::VARCHAR), 20000), '\b(?:' || array_to_string(d.words, '|') || ')\b')
+      AND regexp_matches(t.observation, '\b(?:' || array_to_string(d.words, '|') || ')\b')
 ),
 -- What a tool's name speaks of: its words behind the verb.
 nouns AS (
@@ -398,6 +450,9 @@ found AS (
     -- The first kind that applies to a call is its finding; an unknown tool has no schema to break.
     ANTI JOIN never_executed USING (trajectory_id, span_id, position)
 ),
+silent AS (
+    SELECT trajectory_id FROM trajectories WHERE final_response IS NULL
+),
 unevaluable AS (
     SELECT trajectory_id, 'unknown_tool' AS concerned, blind AS reason FROM calls WHERE offered IS NULL AND NOT is_framework AND NOT refused_as_unknown
     UNION
@@ -410,13 +465,12 @@ unevaluable AS (
     SELECT trajectory_id, 'claimed_not_called', blind FROM claim_verdicts WHERE blind IS NOT NULL
     UNION
     SELECT trajectory_id, 'claimed_not_called', 'the text of the assistant was not captured'
-    FROM trajectories
+    FROM silent
     -- The last text is the one that counts.
     ANTI JOIN (
-        SELECT trajectory_id FROM steps WHERE kind = 'model' OR output_messages IS NOT NULL
+        SELECT trajectory_id FROM steps SEMI JOIN silent USING (trajectory_id) WHERE kind = 'model' OR output_messages IS NOT NULL
         GROUP BY trajectory_id HAVING arg_max(output_messages IS NOT NULL, coalesce(step_index, -1))
     ) USING (trajectory_id)
-    WHERE final_response IS NULL
     UNION
     SELECT trajectory_id, 'fabricated_result', 'the results of some tool calls were not captured' FROM fabricated WHERE some_unseen
 )

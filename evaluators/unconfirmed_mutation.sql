@@ -28,44 +28,73 @@ message       = "the call, and what the user said last before it"
 tool_name     = "tool"
 evidence      = "JSON; for not_evaluable the kind concerned"
 +++ */
-WITH calls AS (
+-- Few names are compared with globs, not every call.
+WITH named AS MATERIALIZED (
     SELECT
-        trajectory_id, trace_id, span_id, step_index, tool_name, turn_span_id, start_time, end_time, status, arguments,
-        left(observation::VARCHAR, 2000) AS observation
-    FROM steps
-    WHERE kind = 'tool' AND tool_ran IS DISTINCT FROM FALSE AND effect IS DISTINCT FROM 'no'
+        tool_name, len(list_filter($destructive::VARCHAR[], lambda g: tool_name GLOB g)) > 0 AS destroys,
+        len(list_filter($confirmations::VARCHAR[], lambda g: tool_name GLOB g)) > 0 AS confirms
+    FROM (SELECT DISTINCT tool_name FROM steps)
 ),
-confirming AS (
+-- Other runs need no confirmation.
+runs AS MATERIALIZED (
+    SELECT DISTINCT trajectory_id FROM steps SEMI JOIN (SELECT tool_name FROM named WHERE destroys) USING (tool_name)
+),
+calls AS MATERIALIZED (
+    SELECT
+        s.trajectory_id, s.trace_id, s.span_id, s.step_index, s.tool_name, s.turn_span_id, s.start_time, s.end_time, s.status, n.destroys, n.confirms,
+        left(s.arguments::VARCHAR, 120) AS arguments, left(s.observation::VARCHAR, 2000) AS observation
+    FROM steps AS s
+    JOIN named AS n ON n.tool_name = s.tool_name AND (n.destroys OR n.confirms)
+    SEMI JOIN runs AS r ON r.trajectory_id = s.trajectory_id
+    WHERE s.kind = 'tool' AND s.tool_ran IS DISTINCT FROM FALSE AND s.effect IS DISTINCT FROM 'no'
+),
+confirming AS MATERIALIZED (
     SELECT trajectory_id, step_index, turn_span_id, end_time
     FROM calls
-    WHERE status = 'ok' AND len(list_filter($confirmations::VARCHAR[], lambda g: tool_name GLOB g)) > 0
+    WHERE status = 'ok' AND confirms
       -- That the question was put is no answer, and an answer may be no.
       -- ("rejected": false is none.)
       AND NOT coalesce(regexp_matches(
           regexp_replace(observation, '(?:denied|rejected|declined|refused|disapproved|pending)\W{1,5}(?:false|null|0|\[\])', '', 'gi'),
           '^\W*(?:no|nope|nein)(?:[^\w ]|$)|(?:answer|approved|confirmed|response)\W{1,6}(?:false|no\b|0)|\bnot (?:been )?(?:approved|confirmed)\b|\b(?:denied|rejected|declined|refused|disapproved|pending)\b', 'i'), FALSE)
 ),
+-- Mostly the first confirmation of a run answers for all that follows.
+first_confirmation AS (
+    SELECT trajectory_id, arg_min({'turn': turn_span_id, 'ended': end_time, 'step': step_index}, step_index) AS call
+    FROM confirming
+    GROUP BY trajectory_id
+),
+doubted AS (
+    SELECT c.trajectory_id, c.trace_id, c.span_id, c.turn_span_id, c.step_index, c.start_time, c.tool_name, c.arguments
+    FROM calls AS c
+    LEFT JOIN first_confirmation AS f USING (trajectory_id)
+    WHERE c.destroys AND (f.call.step < c.step_index AND f.call.turn <> c.turn_span_id AND f.call.ended <= c.start_time) IS NOT TRUE
+),
 -- Destructive calls before which no tool confirmed anything. An answer of the same turn, or one that came in while the
 -- call was running, is too late.
-alone AS (
-    SELECT c.trajectory_id, c.trace_id, c.span_id, c.turn_span_id, c.step_index, c.tool_name, c.arguments
-    FROM calls AS c
+alone AS MATERIALIZED (
+    SELECT c.* EXCLUDE (start_time)
+    FROM doubted AS c
     ANTI JOIN confirming AS y ON y.trajectory_id = c.trajectory_id AND y.step_index < c.step_index
         AND coalesce(y.turn_span_id <> c.turn_span_id, TRUE) AND coalesce(y.end_time <= c.start_time, TRUE)
-    WHERE len(list_filter($destructive::VARCHAR[], lambda g: c.tool_name GLOB g)) > 0
 ),
 -- What the model had before it when it asked for the call. A sub-agent hears an agent, not the user: what the run's own
 -- agent had heard by then counts too.
 inputs AS (
     SELECT a.* EXCLUDE (turn_span_id), TRUE AS is_turn, m.input_messages
     FROM alone AS a
-    LEFT JOIN steps AS m ON m.trajectory_id = a.trajectory_id AND m.span_id = a.turn_span_id
+    LEFT JOIN (SELECT trajectory_id, span_id, input_messages FROM steps SEMI JOIN alone USING (trajectory_id)) AS m
+        ON m.trajectory_id = a.trajectory_id AND m.span_id = a.turn_span_id
     UNION ALL
-    SELECT a.* EXCLUDE (turn_span_id), FALSE, arg_max(m.input_messages, m.step_index)
+    SELECT a.* EXCLUDE (turn_span_id), FALSE, m.input_messages
     FROM alone AS a
-    JOIN trajectories AS t ON t.trajectory_id = a.trajectory_id
-    JOIN steps AS m ON m.trajectory_id = a.trajectory_id AND m.agent_name = t.agent_name AND m.step_index < a.step_index
-    GROUP BY ALL
+    ASOF JOIN (
+        SELECT s.trajectory_id, s.step_index, s.input_messages
+        FROM steps AS s
+        JOIN trajectories AS t ON t.trajectory_id = s.trajectory_id AND t.agent_name = s.agent_name
+        SEMI JOIN alone AS o ON o.trajectory_id = s.trajectory_id
+        WHERE s.input_messages IS NOT NULL
+    ) AS m ON m.trajectory_id = a.trajectory_id AND m.step_index < a.step_index
 ),
 -- The texts of these conversations.
 conversations AS (
@@ -126,7 +155,7 @@ blind AS (
     WHERE (says_yes AND NOT is_answer) OR last_words IS NULL OR is_hidden
     UNION
     SELECT t.trajectory_id, 'unconfirmed', 'no tool call was recorded, and the model is not known to have asked for none'
-    FROM trajectories AS t
+    FROM (SELECT trajectory_id FROM trajectories WHERE coalesce(tool_call_count, 0) = 0) AS t
     LEFT JOIN steps AS s ON s.trajectory_id = t.trajectory_id
     WHERE len($destructive::VARCHAR[]) > 0
     GROUP BY t.trajectory_id
@@ -139,7 +168,7 @@ blind AS (
 SELECT
     trajectory_id, trace_id, span_id, 'unconfirmed' AS kind, 'error' AS severity,
     format('{}({}) ran at step {}, and nothing confirmed it: no approval or draft before it, and the user''s last words were "{}"',
-        left(tool_name, 80), coalesce(left(arguments::VARCHAR, 120), 'arguments not captured'), step_index,
+        left(tool_name, 80), coalesce(arguments, 'arguments not captured'), step_index,
         CASE WHEN length(last_words.text) > 120 THEN left(last_words.text, 117) || '...' ELSE last_words.text END) AS message,
     tool_name, NULL::JSON AS evidence
 FROM judged

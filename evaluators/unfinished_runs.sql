@@ -54,16 +54,15 @@ ends AS (
 breaks AS (
     SELECT trajectory_id, trace_id, span_id, 'unfinished_step' AS kind, message, tool_name FROM open_steps
     UNION ALL
-    -- The result of the last call was never answered. Where the last step is no tool call, tool_name is NULL.
+    -- The result of the last call was never answered.
     SELECT
         e.trajectory_id, e.step.trace_id, e.step.span_id, 'no_answer',
         'the run ended after ' || left(e.step.tool_name, 80) || ' (' || e.step.status || '), and no answer followed', e.step.tool_name
     FROM ends AS e
     JOIN runs AS r USING (trajectory_id)
-    WHERE r.final_response IS NULL AND e.model.seen
+    WHERE r.final_response IS NULL AND e.model.seen AND e.step.tool_name IS NOT NULL
       AND NOT list_contains($framework_tools::VARCHAR[], e.step.tool_name)
-      AND NOT regexp_matches(e.step.tool_name, '^(?:transfer_(?:to|back)_|hand_?off|adk_request_|request_(?:approval|confirmation|human)|ask_(?:user|human)|human_input)', 'i')
-      AND NOT regexp_matches(e.step.tool_name, '^(?:final_(?:result|answer|output|response)\w*|finish|submit_final_answer|structured_output|set_model_response|complete_task|attempt_completion|exit_loop|escalate)$', 'i')
+      AND coalesce(tool_role(e.step.tool_name) NOT IN ('hand_off', 'final_answer', 'approval'), TRUE)
     UNION ALL
     SELECT
         trajectory_id, model.trace_id, model.span_id, 'cut_off',

@@ -65,6 +65,7 @@ def create_relations(con: duckdb.DuckDBPyConnection) -> None:
     """Creates empty relations where the connection stands; the store's own tables are in memory.stored."""
     for name in ("steps", "trajectories", "outcomes"):
         con.execute(f"CREATE TABLE {name} AS SELECT * FROM memory.stored.{name} LIMIT 0")
+    con.execute((resources.files("agenttrace.evaluators.relations") / "tool_role.sql").read_text(encoding="utf-8"))
     for name, schema in PREPARED.items():
         con.register("empty", schema.empty_table())
         con.execute(f"CREATE TABLE {name} AS SELECT * FROM empty")
@@ -288,6 +289,19 @@ def test_arguments_are_equal_in_every_spelling(relations: duckdb.DuckDBPyConnect
     relations.execute("UPDATE trajectories SET session_id = trajectory_id")
     found = {row["trajectory_id"] for row in answer(relations, "duplicate_mutations", {}) if row["kind"] == "confirmed"}
     assert found == {f"r{number}" for number in range(150)}
+
+
+def test_a_long_observation_is_known_by_its_beginning(relations: duckdb.DuckDBPyConnection) -> None:
+    call = {"kind": "tool", "tool_name": "place_order", "status": "ok", "effect": "yes", "mutability": "mutating"}
+    steps = [
+        call
+        | {"span_id": str(index), "step_index": index, "arguments": {"item": "rice"}, "observation": [text] * 25_000}
+        for index, text in enumerate(
+            ["ORDER-77 was placed, and rice is on its way.", "ORDER-77 was placed; rice is on its way."]
+        )
+    ]
+    fill(relations, completed({"steps": steps}, {"trajectories": {"session_id": "s", "tool_call_count": 2}}))
+    assert [row["kind"] for row in answer(relations, "duplicate_mutations", {})] == ["replayed"]
 
 
 @pytest.mark.parametrize("name", CATALOGUE)

@@ -1,7 +1,6 @@
--- Which runs this slice judges, and which others it must know: an earlier run of a session tells what was done before,
--- whether or not it is judged itself.
+-- Which runs this slice judges.
 CREATE OR REPLACE TEMP TABLE judged AS
-    SELECT trajectory_id, session_id, tenant_id
+    SELECT trajectory_id, session_id, tenant_id, start_time
     FROM stored_trajectories
     WHERE ($include_open OR complete)
         AND ($since::TIMESTAMPTZ IS NULL OR start_time >= $since::TIMESTAMPTZ)

@@ -1,2 +1,5 @@
 CREATE OR REPLACE TEMP VIEW steps AS
-    SELECT * FROM stored_steps SEMI JOIN chosen USING (trajectory_id) WHERE duplicate_of IS NULL;
+    SELECT * FROM near_steps SEMI JOIN chosen USING (trajectory_id) WHERE duplicate_of IS NULL;
+
+CREATE OR REPLACE TEMP VIEW trajectories AS
+    SELECT * FROM near_trajectories SEMI JOIN chosen USING (trajectory_id);

@@ -1,0 +1,77 @@
+"""What the query of an evaluator may do: read, in one SELECT, the relations that its header names."""
+
+import json
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, cast
+
+import duckdb
+
+# A CTE may delete, insert, update and copy, in what is a SELECT by its kind.
+_READING_NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
+# Others read files, or relations under a name that is only known when they run.
+_TABLE_FUNCTIONS = frozenset({"json_each", "json_tree", "unnest", "range", "generate_series"})
+
+_Part = dict[str, Any]
+_Names = frozenset[str]
+
+
+@lru_cache(maxsize=1024)
+def problem(query: str, reads: tuple[str, ...]) -> str | None:
+    """Says what is wrong with a query, by DuckDB's own parser; nothing is run.
+
+    Args:
+        query: The text below the header.
+        reads: The relations that the header names.
+
+    Returns:
+        None where it only reads these.
+    """
+    with duckdb.connect() as con:
+        (text,) = con.execute("SELECT json_serialize_sql($query)", {"query": query}).fetchall()[0]
+    try:
+        tree: _Part = json.loads(text)
+    except RecursionError:
+        return "is nested too deeply"
+    if tree["error"]:
+        return f"is not one SELECT: {tree['error_message']}"
+    if len(tree["statements"]) != 1:
+        return f"holds {len(tree['statements'])} statements; expected one SELECT"
+    declared = frozenset(name.lower() for name in reads)
+    found = (_problem_of(part, ctes | declared) for part, ctes in _parts(tree["statements"]))
+    return next((text for text in found if text is not None), None)
+
+
+def _problem_of(part: _Part, known: _Names) -> str | None:
+    kind = part.get("type")
+    if kind == "BASE_TABLE":
+        path = ".".join(name for name in (part["catalog_name"], part["schema_name"], part["table_name"]) if name)
+        return None if path.lower() in known else f"reads {path}, which `reads` in its header does not name"
+    if kind == "TABLE_FUNCTION":
+        name = str(part["function"]["function_name"])
+        return None if name.lower() in _TABLE_FUNCTIONS else f"calls the table function {name}; it may not"
+    if kind == "SHOW_REF":
+        return "asks which relations there are; it may not"
+    if str(kind).endswith("_NODE") and kind not in _READING_NODES:
+        return "changes data; expected one SELECT"
+    return None
+
+
+def _parts(statements: object) -> Iterator[tuple[_Part, _Names]]:
+    """Yields each object of a syntax tree, with the names of the CTEs that it sees."""
+    # A stack instead of recursion: a query may nest deeper than Python does.
+    pending: list[tuple[object, _Names]] = [(statements, frozenset())]
+    while pending:
+        value, ctes = pending.pop()
+        if isinstance(value, list):
+            pending += [(inner, ctes) for inner in cast(list[object], value)]
+        elif isinstance(value, dict):
+            part = cast(_Part, value)
+            for entry in part["cte_map"]["map"] if "cte_map" in part else ():
+                own = {str(entry["key"]).lower()}
+                # Only a recursive one sees itself; in any other its own name is that of a relation.
+                is_recursive = entry["value"]["query_node"]["type"] == "RECURSIVE_CTE_NODE"
+                pending.append((entry["value"], ctes | own if is_recursive else ctes))
+                ctes |= own
+            yield part, ctes
+            pending += [(inner, ctes) for key, inner in part.items() if key != "cte_map"]
