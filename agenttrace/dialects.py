@@ -15,12 +15,23 @@ _ROLES = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "mo
 _CALL_IDS = ("toolCallId", "toolUseId", "tool_use_id", "call_id", "id", "tool_call_id")
 _CALL_NAMES = ("name", "toolName", "tool_name")
 _CALL_ARGUMENTS = ("arguments", "args", "input", "tool_kwargs")
+_TEXTS = ("content", "text", "thinking")
+_KINDS = {
+    **dict.fromkeys(("tool_call", "tool-call", "tool_use", "function_call"), "call"),
+    **dict.fromkeys(("tool_call_response", "tool-result", "tool_result", "function_call_output"), "response"),
+    **dict.fromkeys(("reasoning", "thinking"), "reasoning"),
+    **dict.fromkeys(("text", "input_text", "output_text"), "text"),
+}
 _ENUM_MEMBER = re.compile(r"<\w+\.\w+: '(\w+)'>")
 
 
 def messages(text: str) -> str | None:
     """Messages of any dialect as [{role, name?, parts}]; None where the text is no list of messages."""
-    value = decoded_value(text)
+    return messages_of(decoded_value(text))
+
+
+def messages_of(value: Any) -> str | None:
+    """What `messages` gives, from a parsed value."""
     if isinstance(value, dict):
         value = cast(Object, value).get("messages", [value])
     if not isinstance(value, list):
@@ -59,7 +70,12 @@ def _repr_parts(block: Object) -> list[Object]:
 
 def tool_definitions(text: str) -> str | None:
     """Offered tools as [{name, description, parameters}], from bare ones or {"type": "function", "function": {...}}."""
-    value = _haystack_tools(decoded_value(text))
+    return tool_definitions_of(decoded_value(text))
+
+
+def tool_definitions_of(value: Any) -> str | None:
+    """What `tool_definitions` gives, from a parsed value."""
+    value = _haystack_tools(value)
     if not isinstance(value, list):
         return None
     items = cast(list[Any], value)
@@ -85,7 +101,7 @@ def _message(message: Object) -> Object:
     content = as_object(message.get("content"))
     message = message | content if "parts" in content else message
     role = message.get("role") or message.get("type")
-    enum_member = _ENUM_MEMBER.fullmatch(role) if isinstance(role, str) else None
+    enum_member = _ENUM_MEMBER.fullmatch(role) if isinstance(role, str) and role.startswith("<") else None
     role = enum_member[1] if enum_member else _ROLES.get(str(role), role)
     blocks = as_list(message.get("parts"))
     parts = [_part(as_object(block)) for block in blocks] if blocks else _flat_parts(message, role)
@@ -209,23 +225,37 @@ def _part(block: Object) -> Object:
     """One part of a message: OTel's, or a content block of OpenAI, Anthropic, Bedrock, Gemini or the Vercel AI SDK."""
     block = as_object(block.get("message_content")) or block
     kind = block.get("type", block.get("block_type"))
-    if kind is None and (part := _haystack_part(block)):
-        return part
-    if kind is None and (call := _first(block, ("toolUse", "functionCall", "function_call"))):
-        return _tool_call(as_object(call))
-    if kind is None and (response := _first(block, ("toolResult", "functionResponse", "function_response"))):
-        return _tool_response(as_object(response))
-    if kind in ("tool_call", "tool-call", "tool_use", "function_call"):
+    if kind is None:
+        return _part_without_kind(block)
+    meaning = _KINDS.get(kind) if isinstance(kind, str) else None
+    if meaning == "call":
         return _tool_call(block)
-    if kind in ("tool_call_response", "tool-result", "tool_result", "function_call_output"):
+    if meaning == "response":
         return _tool_response(block)
-    text = _first(block, ("content", "text", "thinking"))
-    # Gemini marks a thought by a flag.
-    if kind in ("reasoning", "thinking") or (kind is None and block.get("thought") is True):
-        return {"type": "reasoning", "content": text if isinstance(text, str) else content_text(block.get("summary"))}
-    if kind in ("text", "input_text", "output_text") or (kind is None and isinstance(text, str)):
+    text = _first(block, _TEXTS)
+    if meaning == "reasoning":
+        return _reasoning(block, text)
+    if meaning == "text":
         return {"type": "text", "content": captured(text) if isinstance(text, str) else None}
     return {"type": "other", "content": block}
+
+
+def _part_without_kind(block: Object) -> Object:
+    if part := _haystack_part(block):
+        return part
+    if call := _first(block, ("toolUse", "functionCall", "function_call")):
+        return _tool_call(as_object(call))
+    if response := _first(block, ("toolResult", "functionResponse", "function_response")):
+        return _tool_response(as_object(response))
+    text = _first(block, _TEXTS)
+    # Gemini marks a thought by a flag.
+    if block.get("thought") is True:
+        return _reasoning(block, text)
+    return {"type": "text", "content": captured(text)} if isinstance(text, str) else {"type": "other", "content": block}
+
+
+def _reasoning(block: Object, text: Any) -> Object:
+    return {"type": "reasoning", "content": text if isinstance(text, str) else content_text(block.get("summary"))}
 
 
 def _haystack_part(block: Object) -> Object | None:

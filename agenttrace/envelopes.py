@@ -4,9 +4,13 @@ Pure functions on JSON text, which the SQL of conventions and rebuild calls by t
 """
 
 import json
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, cast
 
-from agenttrace.dialects import content_text
+import orjson
+
+from agenttrace.dialects import content_text, messages_of, tool_definitions_of
 from agenttrace.json_text import Object, as_list, as_object, decoded, dump, try_parse
 
 _MCP_RESULT = frozenset({"content", "structuredContent", "isError", "_meta", "meta"})
@@ -62,8 +66,12 @@ def result_failed(text: str) -> bool | None:
 
 def canonical_arguments(text: str) -> str:
     """Arguments in one form for comparing: keys in order, no white space, 1.0 as 1."""
-    value = try_parse(text)
-    return json.dumps(_canonical(value, 0), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    value = _canonical(try_parse(text), 0)
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+    except TypeError:
+        # An integer beyond 64 bits, or too many levels.
+        return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 def same_arguments(inner: str, outer: str) -> bool:
@@ -87,13 +95,42 @@ def unflatten(attributes: str, prefix: str) -> str | None:
     `llm.tools.0.tool.json_schema` with the prefix `llm.tools` is [{"tool": {"json_schema": ...}}].
     Indices sort as numbers (10 after 9); gaps close up.
     """
+    nested = _nested(_below(as_object(try_parse(attributes)), prefix))
+    return None if nested is None else dump(nested)
+
+
+def flattened_call(attributes: str, inputs: str, outputs: str, tools: str) -> dict[str, str | None]:
+    """Messages and offered tools of a model call behind flattened attributes with these prefixes, in one pass.
+
+    Gives what `messages` and `tool_definitions` make of what `unflatten` gives: input, output, tools.
+    """
+    values = as_object(try_parse(attributes))
+    read, written, offered = (_below(values, prefix) for prefix in (inputs, outputs, tools))
+    is_text = all(isinstance(value, str) for _, value in offered)
+    return {
+        "input": messages_of(_nested(read)),
+        "output": messages_of(_nested(written)),
+        "tools": _offered(tuple(offered)) if is_text else tool_definitions_of(_nested(offered)),
+    }
+
+
+# The same tools are offered in every call of a run.
+@lru_cache(maxsize=64)
+def _offered(values: tuple[tuple[str, Any], ...]) -> str | None:
+    return tool_definitions_of(_nested(values))
+
+
+def _below(values: Object, prefix: str) -> list[tuple[str, Any]]:
     head = prefix + "."
+    return [(key[len(head) :], value) for key, value in values.items() if key.startswith(head)]
+
+
+def _nested(values: Iterable[tuple[str, Any]]) -> Any:
     tree: Object = {}
-    for key, value in as_object(try_parse(attributes)).items():
-        path = key[len(head) :].split(".") if key.startswith(head) else []
-        if 0 < len(path) <= _MAX_DEPTH:
-            _put(tree, path, value)
-    return dump(_listed(tree, 0)) if tree else None
+    for key, value in values:
+        if key.count(".") < _MAX_DEPTH:
+            _put(tree, key.split("."), value)
+    return _listed(tree, 0) if tree else None
 
 
 def _unwrapped(envelope: Object) -> Any:

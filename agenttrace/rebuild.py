@@ -1,13 +1,14 @@
 """Spans to steps and trajectories: runs agenttrace/steps/*.sql over the traces that have changed.
 
 The conventions (collectors/conventions/*.sql) each map the spans they know; the numbered files do the rest in the order
-of their names. All of it is set-based: a batch of traces is one pass, whatever their number.
+of their names. All of it is set-based: a batch of traces is one pass, whatever their number. To plan a long query takes
+longer than to look, so what few traces need stands between `-- if CONDITION` and `-- end if` in those files.
 """
 
 import hashlib
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -24,8 +25,10 @@ from agenttrace.errors import ConfigError
 from agenttrace.prices import ModelUsage, PriceTable
 
 SETTLE = timedelta(minutes=10)
-_BATCH_SPANS = 100_000
+_BATCH_SPANS = 25_000
+_BATCH_BYTES = 64 << 20
 _HEADER = re.compile(r"\A/\* \+\+\+\n(.*?)\n\+\+\+ \*/\n", re.DOTALL)
+_IF = re.compile(r"^-- if (.+)\n((?s:.*?))^-- end if\n", re.MULTILINE)
 _HEADER_KEYS = {"name", "rank", "detects", "where", "version", "references"}
 
 
@@ -36,7 +39,8 @@ class Convention:
     Attributes:
         name: File name without `.sql`.
         rank: Order of recognition, the lowest first: a more specific convention before a more general one.
-        where: Condition by which a span is this producer's; SQL over the columns of `spans`.
+        where: Condition by which a span is this producer's; SQL over the columns of `spans` and `attribute_keys`, the
+            keys in double quotes as one text.
         query: One SELECT over `candidates`, the spans of that condition that no earlier convention has claimed.
         extends: Convention of which this one is a dialect, or None. A dialect reads the spans of the one it extends
             as well.
@@ -67,15 +71,12 @@ def rebuild(con: duckdb.DuckDBPyConnection, *, settings: Settings | None = None)
     settings = settings or Settings()
     prices = PriceTable(settings.prices.path)
     _compare_settings(con, settings)
-    prepared = False
     rebuilt = 0
-    for batch in _batches(con):
-        if not prepared:
-            _prepare(con, settings.tools)
-            prepared = True
-        _rebuild_batch(con, batch, prices)
-        rebuilt += len(batch)
-    con.execute("DELETE FROM dirty_traces")
+    if con.execute("SELECT 1 FROM dirty_traces LIMIT 1").fetchone():
+        _prepare(con, settings.tools)
+        for _ in _parts(con):
+            rebuilt += _rebuild_part(con, prices)
+        con.execute("DELETE FROM dirty_traces")
     con.execute("UPDATE trajectories SET complete = TRUE WHERE NOT complete AND last_arrival < ?", [_settled_before()])
     return rebuilt
 
@@ -109,33 +110,29 @@ def _release() -> str:
         return "unknown"
 
 
-def _batches(con: duckdb.DuckDBPyConnection) -> Iterator[list[str]]:
-    """Yields trace ids in groups that hold about `_BATCH_SPANS` spans; memory is bounded by that, or by one trace."""
-    sizes = con.execute(
-        "SELECT trace_id, count(*) FROM spans SEMI JOIN dirty_traces USING (trace_id)"
-        " GROUP BY trace_id ORDER BY trace_id"
-    )
-    batch: list[str] = []
-    spans = 0
-    for trace_id, count in sizes.fetchall():
-        batch.append(trace_id)
-        spans += count
-        if spans >= _BATCH_SPANS:
-            yield batch
-            batch, spans = [], 0
-    if batch:
-        yield batch
+def _parts(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Fills `scope` with some of the dirty traces after the other: memory is bounded by them, or by one trace."""
+    con.execute(_step_files()["waiting.sql"], {"spans": _BATCH_SPANS})
+    batches = con.execute(
+        "SELECT batch, min(earliest), max(latest) FROM waiting GROUP BY batch ORDER BY batch"
+    ).fetchall()
+    for batch, earliest, latest in batches:
+        _set(con, {"batch": batch, "batch_earliest": earliest, "batch_latest": latest, "batch_bytes": _BATCH_BYTES})
+        con.execute(_step_files()["parts.sql"])
+        for (part,) in con.execute("SELECT DISTINCT part FROM parts ORDER BY part").fetchall():
+            con.execute("CREATE OR REPLACE TEMP TABLE scope AS SELECT trace_id FROM parts WHERE part = ?", [part])
+            yield
 
 
-def _rebuild_batch(con: duckdb.DuckDBPyConnection, trace_ids: Sequence[str], prices: PriceTable) -> None:
+def _rebuild_part(con: duckdb.DuckDBPyConnection, prices: PriceTable) -> int:
+    """Rebuilds the traces in `scope` in one transaction, and returns their number."""
     con.execute("BEGIN")
     try:
-        _register(con, "scope", pa.table({"trace_id": pa.array(trace_ids, pa.string())}))
         files = _step_files()
         _run(con, files["02_scope.sql"])
-        for convention in conventions():
+        for convention in _present(con):
             _map(con, convention)
-        for name in sorted(files)[2:]:
+        for name in sorted(name for name in files if "03" <= name < "99"):
             if name == "08_steps.sql":
                 _price(con, prices)
             _run(con, files[name])
@@ -143,6 +140,14 @@ def _rebuild_batch(con: duckdb.DuckDBPyConnection, trace_ids: Sequence[str], pri
     except BaseException:
         con.execute("ROLLBACK")
         raise
+    return len(con.execute("FROM scope").fetchall())
+
+
+def _present(con: duckdb.DuckDBPyConnection) -> list[Convention]:
+    """Returns the conventions of which the batch holds spans."""
+    looks = ", ".join(f"bool_or(\n{convention.where}\n)" for convention in conventions())
+    met = con.execute(f"SELECT {looks} FROM span_in").fetchone() or ()  # noqa: S608 - our own
+    return [convention for convention, is_met in zip(conventions(), met, strict=True) if is_met]
 
 
 def _map(con: duckdb.DuckDBPyConnection, convention: Convention) -> None:
@@ -150,9 +155,6 @@ def _map(con: duckdb.DuckDBPyConnection, convention: Convention) -> None:
 
     A dialect of another convention says only what is different: what it leaves NULL stays as the general one read it.
     """
-    # To plan a long query takes longer than to look.
-    if con.execute(f"SELECT 1 FROM span_in WHERE {convention.where} LIMIT 1").fetchone() is None:  # noqa: S608 - our own
-        return
     others = f"(FROM mapped WHERE convention <> '{convention.extends}')" if convention.extends else "mapped"
     con.execute(
         f"CREATE OR REPLACE TEMP VIEW candidates AS SELECT * FROM span_in ANTI JOIN {others}"  # noqa: S608 - our own
@@ -199,9 +201,7 @@ def _prepare(con: duckdb.DuckDBPyConnection, tools: ToolSettings) -> None:
     con.execute("SET enable_progress_bar = false")
     sql_functions.register(con)
     _run(con, _step_files()["01_macros.sql"])
-    for name, value in _variables().items():
-        con.execute(f"SET VARIABLE {name} = $value", {"value": value})
-    con.execute("SET VARIABLE settled_before = $value", {"value": _settled_before()})
+    _set(con, _variables() | {"settled_before": _settled_before()})
     lists = [
         (glob, mutability)
         for mutability, globs in (
@@ -220,6 +220,11 @@ def _prepare(con: duckdb.DuckDBPyConnection, tools: ToolSettings) -> None:
     ]
     _register(con, "tool_rules", _string_table(["tool", "off", "pattern"], rules))
     con.execute("ALTER TABLE tool_rules ALTER off TYPE BOOLEAN")
+
+
+def _set(con: duckdb.DuckDBPyConnection, variables: Mapping[str, Any]) -> None:
+    for name, value in variables.items():
+        con.execute(f"SET VARIABLE {name} = $value", {"value": value})
 
 
 def _check_pattern(con: duckdb.DuckDBPyConnection, glob: str, rule: bool | str) -> None:
@@ -283,5 +288,11 @@ def _parse_convention(file_name: str, text: str) -> Convention:
 
 
 def _run(con: duckdb.DuckDBPyConnection, sql: str) -> None:
-    for statement in con.extract_statements(sql):
-        con.execute(statement)
+    """Runs a file's statements, and those of a block only where its condition holds."""
+    texts = iter(_IF.split(sql))
+    con.execute(next(texts))
+    for condition, block, text in zip(texts, texts, texts, strict=True):
+        if con.execute(f"SELECT 1 WHERE {condition}").fetchone():
+            con.execute(block)
+        if text.strip():
+            con.execute(text)

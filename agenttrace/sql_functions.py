@@ -1,7 +1,7 @@
 """Makes the Python readers of JSON callable from the SQL of conventions and rebuild."""
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any
 
 import duckdb
@@ -11,6 +11,7 @@ from agenttrace.dialects import messages, repr_messages, tool_definitions
 from agenttrace.envelopes import (
     call_arguments,
     canonical_arguments,
+    flattened_call,
     result_failed,
     result_value,
     same_arguments,
@@ -22,8 +23,13 @@ from agenttrace.python_repr import json_of_repr
 
 def register(con: duckdb.DuckDBPyConnection) -> None:
     """Makes the readers callable from SQL on `con`, once; NULL in gives NULL out."""
-    if con.execute("SELECT 1 FROM duckdb_functions() WHERE function_name = 'unflatten'").fetchone():
-        return
+    try:
+        con.execute("SELECT captured(NULL)").fetchall()
+    except duckdb.CatalogException:
+        _register(con)
+
+
+def _register(con: duckdb.DuckDBPyConnection) -> None:
     functions: tuple[tuple[Callable[[str], Any], str], ...] = (
         (decoded, "JSON"),
         (json_of_text, "JSON"),
@@ -40,10 +46,18 @@ def register(con: duckdb.DuckDBPyConnection) -> None:
     )
     for function, returns in functions:
         con.create_function(function.__name__, _null_for_null(function), ["VARCHAR"], returns, null_handling=SPECIAL)
-    pairs: tuple[tuple[Callable[[str, str], Any], str], ...] = ((unflatten, "JSON"), (same_arguments, "BOOLEAN"))
-    for pair, returns in pairs:
+    of_several: tuple[tuple[Callable[..., Any], int, str], ...] = (
+        (unflatten, 2, "JSON"),
+        (same_arguments, 2, "BOOLEAN"),
+        (flattened_call, 4, "STRUCT(input JSON, output JSON, tools JSON)"),
+    )
+    for function, count, returns in of_several:
         con.create_function(
-            pair.__name__, _null_for_null_pair(pair), ["VARCHAR", "VARCHAR"], returns, null_handling=SPECIAL
+            function.__name__,
+            _null_for_any_null(function),
+            ["VARCHAR" for _ in range(count)],
+            returns,
+            null_handling=SPECIAL,
         )
 
 
@@ -59,5 +73,13 @@ def _null_for_null(function: Callable[[str], Any]) -> Callable[[str | None], Any
     return call
 
 
-def _null_for_null_pair(function: Callable[[str, str], Any]) -> Callable[[str | None, str | None], Any]:
-    return lambda text, other: None if text is None or other is None else function(text, other)
+def _null_for_any_null(function: Callable[..., Any]) -> Callable[..., Any]:
+    # DuckDB asks for the number of parameters.
+    @wraps(function)
+    def call(*texts: str | None) -> Any:
+        try:
+            return None if None in texts else function(*texts)
+        except RecursionError:
+            return None
+
+    return call

@@ -10,12 +10,18 @@ CREATE OR REPLACE TEMP MACRO number_of(j) AS CASE WHEN TRY_CAST(j ->> '$' AS DOU
 
 CREATE OR REPLACE TEMP MACRO utc_time(ns) AS make_timestamptz(ns // 1000);
 
--- The parts of all messages, in order.
-CREATE OR REPLACE TEMP MACRO message_parts(j) AS
-    flatten(list_transform(from_json(j, '[{"parts":["JSON"]}]'), lambda m: coalesce(m.parts, [])));
+-- The parts of all messages, in order: what a model call wrote, and the results in what it read.
+CREATE OR REPLACE TEMP MACRO written_parts(j) AS
+    flatten(list_transform(from_json(j, '[{"parts":[{"type":"VARCHAR","content":"VARCHAR","id":"VARCHAR","name":"VARCHAR","arguments":"JSON"}]}]'), lambda m: coalesce(m.parts, [])));
+CREATE OR REPLACE TEMP MACRO read_results(j) AS
+    flatten(list_transform(from_json(j, '[{"parts":[{"type":"VARCHAR","id":"VARCHAR","name":"VARCHAR","response":"JSON","is_error":"VARCHAR"}]}]'), lambda m:
+        list_filter(coalesce(m.parts, []), lambda p: p.type = 'tool_call_response')));
 CREATE OR REPLACE TEMP MACRO parts_text(parts, kind) AS
-    nullif(array_to_string(list_transform(
-        list_filter(parts, lambda p: json_extract_string(p, '$.type') = kind), lambda p: json_extract_string(p, '$.content')), chr(10)), '');
+    nullif(array_to_string(list_transform(list_filter(parts, lambda p: p.type = kind), lambda p: p.content), chr(10)), '');
+-- The text of the last message of the user that has one.
+CREATE OR REPLACE TEMP MACRO user_text(j) AS
+    parts_text(list_filter(from_json(j, '[{"role":"VARCHAR","parts":[{"type":"VARCHAR","content":"VARCHAR"}]}]'), lambda m:
+        m.role = 'user' AND len(list_filter(m.parts, lambda p: p.type = 'text')) > 0)[-1].parts, 'text');
 
 -- Tools whose span and whose definition are spelled differently: "Delegate work to coworker" is delegate_work_to_coworker.
 CREATE OR REPLACE TEMP MACRO name_key(tool) AS regexp_replace(lower(tool), '[^\p{L}\p{N}]+', '_', 'g');

@@ -16,7 +16,8 @@ WHERE mapped.trace_id = s.trace_id AND mapped.span_id = s.span_id;
 CREATE OR REPLACE TEMP TABLE nodes AS
 WITH stated AS (
     SELECT trace_id, span_id,
-        from_json(attributes, '{"agenttrace.task.id": "VARCHAR", "agenttrace.trial": "JSON", "agenttrace.tenant.id": "VARCHAR", "tenant.id": "VARCHAR", "session.id": "VARCHAR", "user.id": "VARCHAR"}') AS a,
+        CASE WHEN regexp_matches(attribute_keys, '"(?:agenttrace\.(?:task\.id|trial|tenant\.id)|tenant\.id|session\.id|user\.id)"')
+            THEN from_json(attributes, '{"agenttrace.task.id": "VARCHAR", "agenttrace.trial": "JSON", "agenttrace.tenant.id": "VARCHAR", "tenant.id": "VARCHAR", "session.id": "VARCHAR", "user.id": "VARCHAR"}') END AS a,
         from_json(resource_attributes, '{"agenttrace.task.id": "VARCHAR", "agenttrace.trial": "JSON", "agenttrace.tenant.id": "VARCHAR", "tenant.id": "VARCHAR"}') AS r
     FROM span_in
 )

@@ -7,6 +7,9 @@ CREATE OR REPLACE TEMP TABLE execs AS
     FROM places AS p JOIN mapped AS m USING (trace_id, span_id)
     WHERE p.kind IN ('model', 'tool');
 
+CREATE OR REPLACE TEMP TABLE duplicates (trace_id VARCHAR, span_id VARCHAR, duplicate_of VARCHAR);
+
+-- if EXISTS (FROM execs AS i JOIN execs AS o ON o.trace_id = i.trace_id AND o.span_id = i.parent_exec AND o.kind = i.kind)
 -- The same call inside the same call: model in model with neither agent nor tool between; tool in tool of one name with no other id and, where
 -- an id is missing, no other arguments (a recursive call has others).
 CREATE OR REPLACE TEMP TABLE wraps AS
@@ -32,7 +35,7 @@ WITH RECURSIVE down AS (
 )
 SELECT * FROM down;
 
-CREATE OR REPLACE TEMP TABLE duplicates AS
+INSERT INTO duplicates
 WITH retries AS (
     SELECT trace_id, outer_span AS span_id, arg_max(inner_span, (started, inner_span)) AS last_call
     FROM wraps WHERE inner_calls > 1 GROUP BY trace_id, outer_span
@@ -49,7 +52,9 @@ kept AS (
 SELECT r.trace_id, r.span_id, coalesce(k.last_call, k.span_id) AS duplicate_of
 FROM recordings AS r JOIN kept AS k USING (trace_id, head)
 WHERE k.last_call IS NOT NULL OR r.span_id <> k.span_id;
+-- end if
 
+-- if EXISTS (SELECT 1 FROM execs GROUP BY trace_id, kind HAVING min(coalesce(scope_name, '')) <> max(coalesce(scope_name, '')))
 -- Two instrumentations side by side: the same response at the same time, else the same tokens of the same model within the other's time or for
 -- most of it (callbacks begin one after the other, and end so); the same tool with one id or, where an id is missing, equal
 -- arguments or none.
@@ -170,7 +175,9 @@ WITH same AS (
 SELECT trace_id, CASE WHEN earlier_stays THEN b.span_id ELSE a.span_id END AS span_id,
     min(CASE WHEN earlier_stays THEN a.span_id ELSE b.span_id END) AS duplicate_of
 FROM same GROUP BY ALL;
+-- end if
 
+-- if EXISTS (FROM duplicates)
 -- A chain of wrappers ends at the one that stays.
 CREATE OR REPLACE TEMP TABLE duplicates AS
 WITH RECURSIVE chain AS (
@@ -230,3 +237,9 @@ SELECT m.* REPLACE (
     coalesce(m.reasoning_tokens, t.reasoning_tokens) AS reasoning_tokens
 )
 FROM mapped AS m LEFT JOIN taken AS t USING (trace_id, span_id);
+-- end if
+
+-- if NOT EXISTS (FROM duplicates)
+DROP TABLE IF EXISTS merged;
+ALTER TABLE mapped RENAME TO merged;
+-- end if

@@ -13,19 +13,17 @@ CREATE OR REPLACE TEMP TABLE turns AS
 CREATE OR REPLACE TEMP TABLE requests AS
 WITH parts AS (
     SELECT trajectory_id, trace_id, span_id, agent, turn, started, ended, unnest(list_transform(
-        list_filter(
-            message_parts(output_messages),
-            lambda p: p ->> '$.type' = 'tool_call'),
+        list_filter(written_parts(output_messages), lambda p: p.type = 'tool_call'),
         lambda p, i: struct_pack(part := p, pos := i))) AS r
     FROM turns
 )
 SELECT trajectory_id, trace_id, span_id AS turn_span_id, agent, turn, r.pos AS pos, started, ended,
-    nullif(r.part ->> '$.id', '') AS id, r.part ->> '$.name' AS name, name_key(r.part ->> '$.name') AS name_key,
-    decoded(r.part -> '$.arguments') AS arguments,
-    canonical_arguments(decoded(r.part -> '$.arguments')) AS canonical,
+    nullif(r.part.id, '') AS id, r.part.name AS name, name_key(r.part.name) AS name_key,
+    decoded(r.part.arguments) AS arguments,
+    canonical_arguments(decoded(r.part.arguments)) AS canonical,
     -- Some producers record a call with one argument as the bare value.
-    CASE WHEN len(json_keys(decoded(r.part -> '$.arguments'))) = 1
-        THEN json_extract_string(decoded(r.part -> '$.arguments'), '$.*')[1] END AS only_value
+    CASE WHEN len(json_keys(decoded(r.part.arguments))) = 1
+        THEN json_extract_string(decoded(r.part.arguments), '$.*')[1] END AS only_value
 FROM parts;
 
 -- A call and its result share an id; some producers write none, and then the tool's name. Both repeat: within a turn, in later turns, in other agents.
@@ -35,16 +33,13 @@ CREATE OR REPLACE TEMP MACRO answer_key(id, tool) AS coalesce('id ' || id, 'name
 CREATE OR REPLACE TEMP TABLE results AS
 WITH parts AS (
     SELECT trajectory_id, agent, turn, started, unnest(list_transform(
-        list_filter(
-            message_parts(input_messages),
-            lambda p: p ->> '$.type' = 'tool_call_response'),
-        lambda p, i: struct_pack(part := p, pos := i))) AS r
+        read_results(input_messages), lambda p, i: struct_pack(part := p, pos := i))) AS r
     FROM turns
     -- Of a transcript, each result has its span.
     WHERE origin IS NULL
 ),
 keyed AS (
-    SELECT *, answer_key(nullif(r.part ->> '$.id', ''), r.part ->> '$.name') AS key FROM parts
+    SELECT *, answer_key(nullif(r.part.id, ''), r.part.name) AS key FROM parts
 )
 SELECT trajectory_id, agent, turn, started, key, r.part AS part, row_number() OVER (PARTITION BY trajectory_id, turn, key ORDER BY r.pos DESC) AS from_last
 FROM keyed WHERE key IS NOT NULL;
@@ -70,8 +65,8 @@ read AS (
     ASOF LEFT JOIN any_readers AS other ON other.trajectory_id = q.trajectory_id AND other.key = q.key AND q.turn < other.turn
 )
 SELECT q.trace_id, q.turn_span_id, q.pos, r.started AS read_at,
-    result_value(decoded(r.part -> '$.response')) AS response,
-    coalesce((r.part ->> '$.is_error') = 'true', result_failed(decoded(r.part -> '$.response'))) AS failed
+    result_value(decoded(r.part.response)) AS response,
+    coalesce(r.part.is_error = 'true', result_failed(decoded(r.part.response))) AS failed
 FROM read AS q
 JOIN results AS r ON r.trajectory_id = q.trajectory_id AND r.turn = q.reader_turn AND r.key = q.key AND r.from_last = q.from_last;
 
@@ -117,9 +112,15 @@ FROM numbered AS e
 -- A call that ran again without being asked again is another execution of the last request.
 JOIN calls AS q ON q.trace_id = e.trace_id AND q.turn_span_id = e.turn_span_id AND q.id = e.tool_call_id AND q.nth = least(e.nth, q.n);
 
+-- if EXISTS (FROM executions WHERE tool_call_id IS NOT NULL) AND EXISTS (FROM requests WHERE id IS NOT NULL)
 INSERT INTO links FROM links_by_id(TRUE, FALSE);
-INSERT INTO links FROM links_by_id(FALSE, TRUE);
+-- end if
 
+-- if EXISTS (FROM executions ANTI JOIN links USING (trace_id, span_id) WHERE tool_call_id IS NOT NULL) AND EXISTS (FROM requests WHERE id IS NOT NULL)
+INSERT INTO links FROM links_by_id(FALSE, TRUE);
+-- end if
+
+-- if EXISTS (FROM executions ANTI JOIN links USING (trace_id, span_id)) AND EXISTS (FROM requests ANTI JOIN links USING (trace_id, turn_span_id, pos))
 -- Without an id: the same tool with equal arguments, the n-th execution to the n-th request; then the same tool by order alone. Each first within
 -- the agent.
 CREATE OR REPLACE TEMP MACRO links_by_name(same_agent, same_values) AS TABLE
@@ -189,3 +190,4 @@ INSERT INTO links FROM links_by_values(FALSE);
 INSERT INTO links FROM links_by_name(FALSE, TRUE);
 INSERT INTO links FROM links_by_name(TRUE, FALSE);
 INSERT INTO links FROM links_by_name(FALSE, FALSE);
+-- end if

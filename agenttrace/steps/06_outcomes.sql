@@ -51,14 +51,12 @@ CREATE OR REPLACE TEMP MACRO is_cancelled(error_type) AS
 -- Words of a tool's name: place_order, place-order, placeOrder, orders.place.
 CREATE OR REPLACE TEMP MACRO name_words(tool) AS
     string_split_regex(lower(regexp_replace(tool, '([a-z0-9])([A-Z])', '\1_\2', 'g')), '[^a-z0-9]+');
-CREATE OR REPLACE TEMP MACRO first_verb(tool) AS
-    list_filter(name_words(tool), lambda w: list_contains(getvariable('verbs'), w))[1];
-CREATE OR REPLACE TEMP MACRO mutability_of_name(tool) AS
+CREATE OR REPLACE TEMP MACRO mutability_of_verb(verb, last_word) AS
     CASE
-        WHEN list_contains(getvariable('verb_nouns'), first_verb(tool)) AND list_contains(getvariable('reading_ends'), name_words(tool)[-1]) THEN 'read_only'
-        WHEN list_contains(getvariable('mutating_verbs'), first_verb(tool)) THEN 'mutating'
-        WHEN list_contains(getvariable('idempotent_verbs'), first_verb(tool)) THEN 'idempotent'
-        WHEN list_contains(getvariable('read_only_verbs'), first_verb(tool)) THEN 'read_only'
+        WHEN list_contains(getvariable('verb_nouns'), verb) AND list_contains(getvariable('reading_ends'), last_word) THEN 'read_only'
+        WHEN list_contains(getvariable('mutating_verbs'), verb) THEN 'mutating'
+        WHEN list_contains(getvariable('idempotent_verbs'), verb) THEN 'idempotent'
+        WHEN list_contains(getvariable('read_only_verbs'), verb) THEN 'read_only'
     END;
 
 -- The tools offered at a call.
@@ -67,7 +65,7 @@ CREATE OR REPLACE TEMP TABLE offered AS
     FROM turns WHERE offered_tools IS NOT NULL;
 
 -- One row per tool call: the executions that have a span, and the requests whose result stands only in messages.
-CREATE OR REPLACE TEMP TABLE tool_calls AS
+CREATE OR REPLACE TEMP TABLE called AS
 WITH tool_names AS (
     SELECT DISTINCT trajectory_id, name_key FROM executions
 ),
@@ -105,14 +103,13 @@ rules AS (
     FROM (SELECT DISTINCT tool_name FROM calls) JOIN tool_rules ON tool_name GLOB tool
     GROUP BY tool_name
 ),
-failures AS (
+judged AS (
     SELECT c.*, CASE WHEN c.turn_span_id IS NULL THEN a.names ELSE o.names END AS offered_names,
-        coalesce(NOT list_contains(offered_names, c.tool_name), FALSE) AS not_offered,
-        failure_text(coalesce(c.observation, c.response)) AS result_text,
-        concat_ws(' ', c.error_message, result_text) AS words,
+        coalesce(NOT list_contains(CASE WHEN c.turn_span_id IS NULL THEN a.names ELSE o.names END, c.tool_name), FALSE) AS not_offered,
         NOT coalesce(r.off, FALSE) AND (
-            c.result_failed OR coalesce(says_failed(c.observation), FALSE) OR coalesce(says_failed(c.response), FALSE)
-            OR coalesce(len(list_filter(r.patterns, lambda p: regexp_matches(text_of(coalesce(c.observation, c.response)), p))) > 0, FALSE)
+            -- What the model received may say it although what the span kept does not.
+            c.result_failed OR list_contains(list_transform([c.observation, CASE WHEN c.response <> c.observation THEN c.response END], lambda j: says_failed(j)), TRUE)
+            OR coalesce(len(list_filter(r.patterns, lambda p: regexp_matches(text_of(c.observation), p))) > 0, FALSE)
             -- Without a span, the text that the model got is all there is of an exception.
             OR (c.origin = 'message' AND coalesce(regexp_matches(text_of(c.observation), '^\s*(?:[a-z_.]+\.)?[A-Z]\w*(?:Error|Exception|Timeout)\s*[:(]'), FALSE))
         ) AS result_says_failed
@@ -120,6 +117,21 @@ failures AS (
     LEFT JOIN offered AS o ON o.trace_id = c.trace_id AND o.span_id = c.turn_span_id
     LEFT JOIN run_offers AS a ON a.trajectory_id = c.trajectory_id
     LEFT JOIN rules AS r ON r.tool_name = c.tool_name
+)
+SELECT *, result_says_failed OR span_failed OR cancelled OR tool_ran IS FALSE OR origin = 'message' OR (origin = 'span' AND ended IS NULL) AS in_doubt
+FROM judged;
+
+-- All other calls ran and succeeded.
+CREATE OR REPLACE TEMP TABLE doubts (
+    trace_id VARCHAR, span_id VARCHAR, tool_ran BOOLEAN, status VARCHAR, effect_reason VARCHAR, error_type VARCHAR, error_message VARCHAR, error_source VARCHAR);
+
+-- if EXISTS (FROM called WHERE in_doubt)
+INSERT INTO doubts
+WITH failures AS (
+    SELECT *, failure_text(observation) AS result_text FROM called WHERE in_doubt
+),
+worded AS (
+    SELECT *, concat_ws(' ', error_message, result_text) AS words FROM failures
 ),
 ran AS (
     SELECT *,
@@ -135,7 +147,7 @@ ran AS (
             ELSE TRUE
         END AS ran,
         coalesce(error_message, CASE WHEN span_failed OR result_says_failed THEN result_text END) AS reason
-    FROM failures
+    FROM worded
 ),
 -- The exception's class, its bases and the class that the text begins with: the first that a list knows decides, for a class of
 -- the user's own and a framework's wrapper say nothing.
@@ -183,11 +195,28 @@ reasons AS (
         ELSE 'unspecific'
     END AS effect_reason
     FROM statuses
+)
+SELECT trace_id, span_id, ran, status, effect_reason,
+    CASE WHEN status IN ('error', 'timeout', 'cancelled') THEN failure_type END AS error_type,
+    CASE WHEN status IN ('error', 'timeout', 'cancelled') THEN reason END AS error_message,
+    CASE WHEN status IN ('error', 'timeout') THEN CASE WHEN span_failed THEN 'span' ELSE 'result' END END AS error_source
+FROM reasons;
+-- end if
+
+CREATE OR REPLACE TEMP TABLE tool_calls AS
+WITH tools AS (
+    SELECT tool_name, name_words(tool_name) AS words FROM (SELECT DISTINCT tool_name FROM called)
+),
+verbs AS (
+    SELECT *, list_filter(words, lambda w: list_contains(getvariable('verbs'), w))[1] AS verb FROM tools
+),
+named AS (
+    SELECT tool_name, mutability_of_verb(verb, words[-1]) AS mutability FROM verbs
 ),
 -- The name itself goes before a glob, the longer glob before the shorter one.
 configured AS (
     SELECT tool_name, arg_max(l.mutability, (l.tool = tool_name, length(l.tool), l.mutability)) AS mutability
-    FROM (SELECT DISTINCT tool_name FROM calls) JOIN tool_lists AS l ON tool_name GLOB l.tool GROUP BY tool_name
+    FROM tools JOIN tool_lists AS l ON tool_name GLOB l.tool GROUP BY tool_name
 ),
 -- MCP's annotations, where the offered tools kept them. Only `true` is a statement: servers write `false` by default.
 hints AS (
@@ -197,16 +226,15 @@ hints AS (
     FROM (SELECT trajectory_id, unnest(from_json(offered_tools, '["JSON"]')) AS tool FROM turns WHERE offered_tools LIKE '%Hint"%')
     GROUP BY ALL
 )
-SELECT r.trajectory_id, trace_id, span_id, origin, r.tool_name, turn_span_id, pos, tool_call_id, arguments, arguments_hash, observation,
-    coalesce(r.mutability, h.mutability, g.mutability, mutability_of_name(r.tool_name)) AS mutability,
-    CASE WHEN r.mutability IS NOT NULL THEN r.mutability_source WHEN h.mutability IS NOT NULL THEN 'annotation'
-        WHEN g.mutability IS NOT NULL THEN 'configuration' WHEN mutability_of_name(r.tool_name) IS NOT NULL THEN 'name' END AS mutability_source,
-    idempotency_key, ran AS tool_ran, status, effect_reason,
-    CASE WHEN effect_reason <> 'unknown_tool' THEN 'unknown' WHEN status = 'ok' AND ran THEN 'yes' ELSE 'no' END AS effect,
-    CASE WHEN status IN ('error', 'timeout', 'cancelled') THEN failure_type END AS error_type,
-    CASE WHEN status IN ('error', 'timeout', 'cancelled') THEN reason END AS error_message,
-    CASE WHEN status IN ('error', 'timeout') THEN CASE WHEN span_failed THEN 'span' ELSE 'result' END END AS error_source,
-    started, ended
-FROM reasons AS r
-LEFT JOIN configured AS g USING (tool_name)
-LEFT JOIN hints AS h ON h.trajectory_id = r.trajectory_id AND h.tool_name = r.tool_name;
+SELECT c.trajectory_id, c.trace_id, c.span_id, c.origin, c.tool_name, c.turn_span_id, c.pos, c.tool_call_id, c.arguments, c.arguments_hash, c.observation,
+    coalesce(c.mutability, h.mutability, g.mutability, n.mutability) AS mutability,
+    CASE WHEN c.mutability IS NOT NULL THEN c.mutability_source WHEN h.mutability IS NOT NULL THEN 'annotation'
+        WHEN g.mutability IS NOT NULL THEN 'configuration' WHEN n.mutability IS NOT NULL THEN 'name' END AS mutability_source,
+    c.idempotency_key, coalesce(d.tool_ran, TRUE) AS tool_ran, coalesce(d.status, 'ok') AS status, d.effect_reason,
+    CASE WHEN NOT c.in_doubt THEN 'yes' WHEN d.effect_reason <> 'unknown_tool' THEN 'unknown' WHEN d.status = 'ok' AND d.tool_ran THEN 'yes' ELSE 'no' END AS effect,
+    d.error_type, d.error_message, d.error_source, c.started, c.ended
+FROM called AS c
+LEFT JOIN doubts AS d USING (trace_id, span_id)
+LEFT JOIN configured AS g ON g.tool_name = c.tool_name
+LEFT JOIN named AS n ON n.tool_name = c.tool_name
+LEFT JOIN hints AS h ON h.trajectory_id = c.trajectory_id AND h.tool_name = c.tool_name;

@@ -1,14 +1,19 @@
 -- One row per run of an agent. A trace of which no step was an agent's, a model's or a tool's is none.
 -- What the user asked stands in the first model call; the agent's own input is the last resort, for it may hold a whole history.
+CREATE OR REPLACE TEMP VIEW inputs AS
+    SELECT trajectory_id, input_messages, (kind <> 'model', step_index) AS place FROM new_steps
+    WHERE input_messages IS NOT NULL AND ((kind = 'model' AND duplicate_of IS NULL) OR span_id = trajectory_agent);
 CREATE OR REPLACE TEMP TABLE first_inputs AS
-WITH user_texts AS (
-    SELECT trajectory_id, kind, step_index, list_filter(from_json(input_messages, '[{"role":"VARCHAR","parts":["JSON"]}]'), lambda m:
-        m.role = 'user' AND len(list_filter(m.parts, lambda p: p ->> '$.type' = 'text')) > 0)[-1].parts AS parts
-    FROM new_steps
-    WHERE input_messages IS NOT NULL AND ((kind = 'model' AND duplicate_of IS NULL) OR span_id = trajectory_agent)
-)
-SELECT trajectory_id, arg_min(parts_text(parts, 'text'), (kind <> 'model', step_index)) AS user_input
-FROM user_texts WHERE parts IS NOT NULL GROUP BY trajectory_id;
+    SELECT trajectory_id, user_text(arg_min(input_messages, place)) AS user_input FROM inputs GROUP BY trajectory_id;
+
+-- if EXISTS (FROM first_inputs WHERE user_input IS NULL)
+UPDATE first_inputs SET user_input = later.user_input
+FROM (
+    SELECT trajectory_id, arg_min(user_text(input_messages), place) AS user_input
+    FROM inputs SEMI JOIN (FROM first_inputs WHERE user_input IS NULL) USING (trajectory_id) GROUP BY trajectory_id
+) AS later
+WHERE first_inputs.trajectory_id = later.trajectory_id;
+-- end if
 
 -- The last text of the agent itself: neither of an agent that ran as its tool, nor one that came with further requests.
 CREATE OR REPLACE TEMP TABLE last_outputs AS
@@ -20,7 +25,7 @@ CREATE OR REPLACE TEMP TABLE last_outputs AS
 
 CREATE OR REPLACE TEMP TABLE agent_outputs AS
     SELECT n.trajectory_id, any_value(n.agent_name) AS agent_name, any_value(n.user_input) AS user_input,
-        any_value(coalesce(n.final_response, parts_text(from_json(n.output_messages, '[{"role":"VARCHAR","parts":["JSON"]}]')[-1].parts, 'text'))) AS final_response,
+        any_value(coalesce(n.final_response, parts_text(from_json(n.output_messages, '[{"parts":[{"type":"VARCHAR","content":"VARCHAR"}]}]')[-1].parts, 'text'))) AS final_response,
         any_value(n.initial_state) AS initial_state, any_value(n.final_state) AS final_state
     FROM new_steps AS n WHERE n.span_id = n.trajectory_agent
     GROUP BY n.trajectory_id;
@@ -28,7 +33,7 @@ CREATE OR REPLACE TEMP TABLE agent_outputs AS
 CREATE OR REPLACE TEMP TABLE roots AS
     -- No log record says that a run has ended.
     SELECT p.trajectory_id, bool_and(p.ended IS NOT NULL AND m.origin IS DISTINCT FROM 'log') AS root_ended
-    FROM places AS p JOIN nodes AS n USING (trace_id, span_id) LEFT JOIN mapped AS m USING (trace_id, span_id)
+    FROM places AS p JOIN nodes AS n USING (trace_id, span_id) LEFT JOIN merged AS m USING (trace_id, span_id)
     WHERE CASE WHEN p.trajectory_agent IS NULL THEN n.parent_span_id IS NULL ELSE p.span_id = p.trajectory_agent END
     GROUP BY p.trajectory_id;
 

@@ -1,10 +1,15 @@
 -- Replaces the traces in scope. Findings of a trajectory that is no more go with it.
-CREATE OR REPLACE TEMP TABLE superseded AS
-    SELECT trajectory_id FROM trajectories SEMI JOIN scope USING (trace_id)
+CREATE OR REPLACE TEMP TABLE superseded (trajectory_id VARCHAR);
+CREATE OR REPLACE TEMP TABLE built AS SELECT DISTINCT trace_id FROM steps SEMI JOIN scope USING (trace_id);
+
+-- if EXISTS (FROM built)
+INSERT INTO superseded
+    SELECT trajectory_id FROM trajectories SEMI JOIN built USING (trace_id)
     EXCEPT SELECT trajectory_id FROM new_trajectories;
 
-DELETE FROM steps WHERE trace_id IN (SELECT trace_id FROM scope);
-DELETE FROM trajectories WHERE trace_id IN (SELECT trace_id FROM scope);
+DELETE FROM steps WHERE trace_id IN (SELECT trace_id FROM built);
+DELETE FROM trajectories WHERE trace_id IN (SELECT trace_id FROM built);
+-- end if
 
 INSERT INTO steps BY NAME
     SELECT trajectory_id, trace_id, span_id, parent_span_id, step_index, kind, name, service_name, agent_name, session_id, user_id, tenant_id, task_id, trial,
@@ -18,17 +23,23 @@ INSERT INTO steps BY NAME
 
 INSERT INTO trajectories BY NAME SELECT * FROM new_trajectories;
 
+-- if EXISTS (FROM new_steps WHERE kind = 'model' AND response_id IS NOT NULL)
 -- One model call recorded in two traces: an SDK's own instrumentation that began a trace of its own. That trace, which holds nothing but
 -- model calls, is a duplicate of the other, and no trajectory. Another scope at the same time, for test servers give every response one id.
+-- No model call takes a day, so only the days around are read.
+SET VARIABLE day_before = (SELECT min(start_time) - INTERVAL 1 DAY FROM new_steps WHERE kind = 'model');
+SET VARIABLE day_after = (SELECT max(start_time) + INTERVAL 1 DAY FROM new_steps WHERE kind = 'model');
+
 CREATE OR REPLACE TEMP TABLE elsewhere AS
 WITH responses AS (
     SELECT response_id FROM steps
     SEMI JOIN (FROM new_steps WHERE kind = 'model' AND response_id IS NOT NULL) AS n USING (response_id)
-    WHERE kind = 'model' GROUP BY response_id HAVING min(trace_id) <> max(trace_id)
+    WHERE kind = 'model' AND start_time BETWEEN getvariable('day_before') AND getvariable('day_after')
+    GROUP BY response_id HAVING min(trace_id) <> max(trace_id)
 ),
 found AS (
     SELECT trace_id, span_id, response_id, start_time, end_time FROM steps SEMI JOIN responses USING (response_id)
-    WHERE kind = 'model' AND (duplicate_of IS NULL OR duplicate_of LIKE '%@%')
+    WHERE kind = 'model' AND (duplicate_of IS NULL OR duplicate_of LIKE '%@%') AND start_time BETWEEN getvariable('day_before') AND getvariable('day_after')
 ),
 traces AS (
     SELECT trace_id, bool_and(kind IN ('model', 'other')) AS only_models
@@ -70,8 +81,12 @@ INSERT INTO superseded
     SELECT trajectory_id FROM trajectories SEMI JOIN elsewhere USING (trace_id)
     ANTI JOIN (FROM steps SEMI JOIN elsewhere USING (trace_id) WHERE kind IN ('agent', 'model', 'tool', 'retrieval') AND duplicate_of IS NULL) AS s
         USING (trajectory_id);
+-- end if
 
+-- if EXISTS (FROM superseded)
 DELETE FROM trajectories WHERE trajectory_id IN (SELECT trajectory_id FROM superseded);
 DELETE FROM findings WHERE trajectory_id IN (SELECT trajectory_id FROM superseded);
 DELETE FROM not_evaluable WHERE trajectory_id IN (SELECT trajectory_id FROM superseded);
+-- end if
+
 DELETE FROM dirty_traces WHERE trace_id IN (SELECT trace_id FROM scope);

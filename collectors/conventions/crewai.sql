@@ -4,8 +4,8 @@ extends    = "gen_ai"
 rank       = 170
 detects    = "scope crewai or crewai.* keys; scope crewai.telemetry, which is CrewAI's anonymous statistics"
 where      = '''
-    scope_name IN ('crewai', 'crewai.telemetry') OR attributes LIKE '%"crewai.event_name"%'
-    OR (attributes LIKE '%"crewai_version"%' AND operation_name IS NULL AND attributes NOT LIKE '%"gen_ai.%' AND openinference_kind IS NULL)
+    scope_name IN ('crewai', 'crewai.telemetry') OR attribute_keys LIKE '%"crewai.event_name"%'
+    OR (attribute_keys LIKE '%"crewai_version"%' AND operation_name IS NULL AND attribute_keys NOT LIKE '%"gen_ai.%' AND openinference_kind IS NULL)
 '''
 version    = "crewai 1.15"
 references = ["crewai 1.15.30, crewai/telemetry/tracing/handlers.py and crewai/telemetry/telemetry.py"]

@@ -5,8 +5,8 @@ detects    = "gen_ai.operation.name or another gen_ai.* key that no framework's 
 where      = '''
     operation_name IS NOT NULL OR tool_name IS NOT NULL OR scope_name = 'agenttrace'
     -- v1.26 has no operation name; a model with usage is a model call.
-    OR (model IS NOT NULL AND attributes LIKE '%"gen_ai.%')
-    OR attributes LIKE '%"mcp.method.name"%'
+    OR (model IS NOT NULL AND attribute_keys LIKE '%"gen_ai.%')
+    OR attribute_keys LIKE '%"mcp.method.name"%'
 '''
 version    = "OpenTelemetry semantic conventions 1.26 to 1.42, semantic-conventions-genai"
 references = [

@@ -4,7 +4,7 @@ rank       = 190
 detects    = "span names haystack.* with haystack.* keys; the scope is the application's"
 where      = '''
     starts_with(name, 'haystack.') AND openinference_kind IS NULL AND operation_name IS NULL
-    AND (attributes LIKE '%"haystack.%' OR name IN ('haystack.tracing.auto_enable', 'haystack.agent.step.llm'))
+    AND (attribute_keys LIKE '%"haystack.%' OR name IN ('haystack.tracing.auto_enable', 'haystack.agent.step.llm'))
 '''
 version    = "haystack-ai 2.31 and 3.4, haystack.tracing with the OpenTelemetryTracer"
 references = [
@@ -85,8 +85,8 @@ SELECT
     CASE WHEN kind = 'model' THEN coalesce(count_of(usage -> '$.cache_creation_input_tokens'), count_of(usage -> '$.prompt_tokens_details.cache_write_tokens')) END AS cache_write_tokens,
     CASE WHEN kind = 'model' THEN coalesce(
         count_of(usage -> '$.completion_tokens_details.reasoning_tokens'), count_of(usage -> '$.output_tokens_details.reasoning_tokens')) END AS reasoning_tokens,
-    CASE WHEN kind = 'agent' THEN parts_text(list_filter(from_json(asked, '[{"role":"VARCHAR","parts":["JSON"]}]'), lambda m: m.role = 'user')[-1].parts, 'text') END AS user_input,
-    CASE WHEN kind = 'agent' THEN parts_text(from_json(conversation, '[{"role":"VARCHAR","parts":["JSON"]}]')[-1].parts, 'text') END AS final_response
+    CASE WHEN kind = 'agent' THEN parts_text(list_filter(from_json(asked, '[{"role":"VARCHAR","parts":[{"type":"VARCHAR","content":"VARCHAR"}]}]'), lambda m: m.role = 'user')[-1].parts, 'text') END AS user_input,
+    CASE WHEN kind = 'agent' THEN parts_text(from_json(conversation, '[{"role":"VARCHAR","parts":[{"type":"VARCHAR","content":"VARCHAR"}]}]')[-1].parts, 'text') END AS final_response
 FROM kinds AS k
 LEFT JOIN contents AS c ON c.trace_id = k.trace_id AND c.span_id = k.span_id
 LEFT JOIN span_exceptions AS e ON e.trace_id = k.trace_id AND e.span_id = k.span_id

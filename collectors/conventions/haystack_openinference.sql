@@ -41,7 +41,7 @@ SELECT
     CASE WHEN kind = 'model' AND len(tools) > 0 THEN tool_definitions(to_json(tools)) END AS offered_tools,
     CASE WHEN kind = 'model' THEN meta ->> '$.finish_reason' END AS finish_reason,
     CASE WHEN kind = 'model' THEN count_of(meta -> '$.usage.prompt_tokens_details.cached_tokens') END AS cached_input_tokens,
-    CASE WHEN kind = 'agent' THEN parts_text(list_filter(from_json(asked, '[{"role":"VARCHAR","parts":["JSON"]}]'), lambda m: m.role = 'user')[-1].parts, 'text') END AS user_input,
-    CASE WHEN kind = 'agent' THEN parts_text(from_json(answered, '[{"role":"VARCHAR","parts":["JSON"]}]')[-1].parts, 'text') END AS final_response
+    CASE WHEN kind = 'agent' THEN parts_text(list_filter(from_json(asked, '[{"role":"VARCHAR","parts":[{"type":"VARCHAR","content":"VARCHAR"}]}]'), lambda m: m.role = 'user')[-1].parts, 'text') END AS user_input,
+    CASE WHEN kind = 'agent' THEN parts_text(from_json(answered, '[{"role":"VARCHAR","parts":[{"type":"VARCHAR","content":"VARCHAR"}]}]')[-1].parts, 'text') END AS final_response
 FROM kinds AS k
 LEFT JOIN contents AS c ON c.trace_id = k.trace_id AND c.span_id = k.span_id

@@ -4,7 +4,7 @@ extends    = "gen_ai"
 rank       = 20
 detects    = "scope langfuse-sdk, or langfuse.observation.type"
 where      = '''
-    scope_name = 'langfuse-sdk' OR attributes LIKE '%"langfuse.observation.type"%'
+    scope_name = 'langfuse-sdk' OR attribute_keys LIKE '%"langfuse.observation.type"%'
 '''
 version    = "langfuse 3 to 5"
 references = ["langfuse 5.0.4, langfuse/_client/attributes.py, langchain/CallbackHandler.py and openai.py"]

@@ -4,7 +4,7 @@ extends    = "gen_ai"
 rank       = 140
 detects    = "scope langsmith, or langsmith.span.kind"
 where      = '''
-    scope_name = 'langsmith' OR attributes LIKE '%"langsmith.span.kind"%'
+    scope_name = 'langsmith' OR attribute_keys LIKE '%"langsmith.span.kind"%'
 '''
 version    = "langsmith 0.15"
 references = ["langsmith 0.15.1, langsmith/_internal/otel/_otel_exporter.py"]

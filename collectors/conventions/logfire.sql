@@ -5,7 +5,7 @@ rank       = 50
 detects    = "scope logfire or logfire.*, else logfire.msg_template where the scope is lost"
 where      = '''
     -- Not whatever passes through Logfire's provider: spans of other libraries gain logfire.msg there and stay their own.
-    scope_name = 'logfire' OR scope_name LIKE 'logfire.%' OR (coalesce(scope_name, '') = '' AND attributes LIKE '%"logfire.msg_template"%')
+    scope_name = 'logfire' OR scope_name LIKE 'logfire.%' OR (coalesce(scope_name, '') = '' AND attribute_keys LIKE '%"logfire.msg_template"%')
 '''
 version    = "logfire 2 to 5"
 references = ["pydantic/logfire, logfire/_internal/integrations and logfire/_internal/constants.py"]

@@ -4,7 +4,7 @@ extends    = "gen_ai"
 rank       = 150
 detects    = "mlflow.spanType; every attribute value is JSON-encoded once more"
 where      = '''
-    attributes LIKE '%"mlflow.%' OR scope_name LIKE 'mlflow.%'
+    attribute_keys LIKE '%"mlflow.%' OR scope_name LIKE 'mlflow.%'
 '''
 version    = "mlflow-tracing 3"
 references = ["mlflow-tracing 3.17.2, mlflow/tracing/constant.py and utils"]

@@ -49,7 +49,8 @@ decoded_values AS (
     SELECT k.*,
         json_of_text(input_text) AS input_value,
         -- A response that is not JSON but a Python repr stays text.
-        json_of_text(output_text) AS output_value
+        json_of_text(output_text) AS output_value,
+        CASE WHEN kind IN ('model', 'agent') THEN flattened_call(attributes, 'llm.input_messages', 'llm.output_messages', 'llm.tools') END AS call
     FROM kinds AS k
 )
 SELECT
@@ -79,9 +80,9 @@ SELECT
         output_value ->> '$.id',
         output_value ->> '$.generations[0][0].message.kwargs.response_metadata.id',
         output_value ->> '$.llm_output.id') END AS response_id,
-    CASE WHEN v.kind IN ('model', 'agent') THEN messages(unflatten(attributes, 'llm.input_messages')) END AS input_messages,
-    CASE WHEN v.kind IN ('model', 'agent') THEN messages(unflatten(attributes, 'llm.output_messages')) END AS output_messages,
-    CASE WHEN v.kind = 'model' THEN tool_definitions(unflatten(attributes, 'llm.tools')) END AS offered_tools,
+    call.input AS input_messages,
+    call.output AS output_messages,
+    CASE WHEN v.kind = 'model' THEN call.tools END AS offered_tools,
     CASE WHEN v.kind = 'model' THEN a."llm.finish_reason" END AS finish_reason,
     v.status_code = 'error' AS failed,
     coalesce(a."error.type", x.exception_type, CASE WHEN v.status_code = 'error' THEN nullif(regexp_extract(v.status_message, '^(\w+(?:Error|Exception|Timeout))\b', 1), '') END) AS error_type,

@@ -5,7 +5,7 @@ rank       = 100
 detects    = "scope semantic_kernel.*, agent_runtime * or Microsoft.SemanticKernel*, or the key sk.available_functions"
 where      = '''
     scope_name LIKE 'semantic\_kernel.%' ESCAPE '\' OR scope_name LIKE 'agent\_runtime %' ESCAPE '\' OR scope_name LIKE 'Microsoft.SemanticKernel%'
-    OR attributes LIKE '%"sk.available_functions"%'
+    OR attribute_keys LIKE '%"sk.available_functions"%'
 '''
 version    = "semantic-kernel 1.45 (Python); Microsoft.SemanticKernel 1.0 and later (.NET)"
 references = [

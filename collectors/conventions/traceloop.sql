@@ -4,7 +4,7 @@ extends    = "gen_ai"
 rank       = 130
 detects    = "traceloop.* keys, llm.request.type, or messages flattened under gen_ai.prompt.0"
 where      = '''
-    attributes LIKE '%"traceloop.%' OR attributes LIKE '%"llm.request.type"%' OR attributes LIKE '%"gen_ai.prompt.0.%'
+    attribute_keys LIKE '%"traceloop.%' OR attribute_keys LIKE '%"llm.request.type"%' OR attribute_keys LIKE '%"gen_ai.prompt.0.%'
     OR scope_name LIKE 'opentelemetry.instrumentation.mcp%' OR scope_name LIKE 'opentelemetry.instrumentation.crewai%'
 '''
 version    = "opentelemetry-semantic-conventions-ai 0.4 and 0.5 (OpenLLMetry up to 0.62), old and new keys"
@@ -36,7 +36,8 @@ kinds AS (
         WHEN a."llm.request.type" IN ('embedding', 'rerank') THEN 'retrieval' END AS kind,
         json_of_text(coalesce(a."gen_ai.tool.call.arguments", a."tool.arguments", a."traceloop.entity.input")) AS given,
         json_of_text(coalesce(a."gen_ai.tool.call.result", a."traceloop.entity.output")) AS got,
-        coalesce(CASE WHEN json_exists(got, '$.tool_id') THEN got -> '$.tool_output' END, got) AS result
+        coalesce(CASE WHEN json_exists(got, '$.tool_id') THEN got -> '$.tool_output' END, got) AS result,
+        flattened_call(attributes, 'gen_ai.prompt', 'gen_ai.completion', 'llm.request.functions') AS call
     FROM found
 )
 SELECT
@@ -55,9 +56,9 @@ SELECT
             THEN decoded(result -> '$.result')
         ELSE result_value(result) END END AS observation,
     CASE WHEN kind = 'tool' THEN result_failed(result) END AS result_failed,
-    messages(unflatten(attributes, 'gen_ai.prompt')) AS input_messages,
-    messages(unflatten(attributes, 'gen_ai.completion')) AS output_messages,
-    coalesce(tool_definitions(unflatten(attributes, 'llm.request.functions')),
+    call.input AS input_messages,
+    call.output AS output_messages,
+    coalesce(call.tools,
         CASE WHEN name = 'tools/list.mcp' THEN tool_definitions(result -> '$.tools') END) AS offered_tools,
     nullif(a."gen_ai.completion.0.finish_reason", '') AS finish_reason,
     json_of_text(a."crewai.crew.tasks") ->> '$[0].description' AS user_input,

@@ -4,7 +4,7 @@ extends    = "gen_ai"
 rank       = 60
 detects    = "ai.operationId (Vercel AI SDK 3.4 to 6, and 7's LegacyOpenTelemetry), or scope gen_ai (7's OpenTelemetry)"
 where      = '''
-    attributes LIKE '%"ai.operationId"%' OR scope_name = 'gen_ai'
+    attribute_keys LIKE '%"ai.operationId"%' OR scope_name = 'gen_ai'
 '''
 version    = "ai 3.4 to 7.0, @ai-sdk/otel 1.0"
 references = ["vercel/ai, packages/ai at ai@3.4.33, ai@4.3.19, ai@5.0.0; packages ai 6.0.326 and 7.0.173, @ai-sdk/otel 1.0.173"]
