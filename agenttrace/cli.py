@@ -7,18 +7,16 @@ duckdb, pyarrow and the readers of traces are imported inside the commands: `--h
 """
 
 import logging
-import signal
+import os
 import sys
 import traceback
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from agenttrace import judging, terminal
-from agenttrace.commands import FAILED, IMPOSSIBLE, PASSED, ready, take_in
+from agenttrace import judging, private, terminal
+from agenttrace.commands import FAILED, IMPOSSIBLE, PASSED, interruptible, ready, take_in
 from agenttrace.config import load
 from agenttrace.errors import AgentTraceError, UsageError
 from agenttrace.options import Config, Db, FileFormat, Output, show_version
@@ -127,14 +125,35 @@ def collect(
     grpc_port: Annotated[int, typer.Option(min=0, max=65535, help="OTLP over gRPC; 0 is a free port.")] = 4317,
     token: Annotated[
         str | None,
-        typer.Option(envvar="AGENTTRACE_TOKEN", help="Bearer token that clients must send.", show_default=False),
+        typer.Option(
+            envvar="AGENTTRACE_TOKEN",
+            help="Bearer token that clients must send. A list of processes shows the option, not the variable.",
+            show_default=False,
+        ),
     ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="A file that holds the token, instead.", show_default=False)
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Certificate of both ports, with its chain (PEM).", show_default=False)
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).", show_default=False)] = None,
+    tls_client_ca: Annotated[
+        Path | None,
+        typer.Option(help="Take clients only whose certificates these roots have signed (PEM).", show_default=False),
+    ] = None,
+    allow_anonymous: Annotated[
+        bool, typer.Option("--allow-anonymous", help="Listen beyond this machine without asking who sends.")
+    ] = False,
     max_body: Annotated[int, typer.Option(min=1, help="Largest request in bytes, as sent.")] = 16 << 20,
     max_inflated: Annotated[int, typer.Option(min=1, help="Largest request in bytes, unpacked.")] = 64 << 20,
     db: Db = None,
     config: Config = None,
 ) -> int:
     """Receive spans over OTLP, HTTP (protobuf, JSON, gzip) and gRPC, until Ctrl-C."""
+    # gRPC writes a line of its own for each client that fails to shake hands.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    from agenttrace.collectors.access import load_tls, read_token
     from agenttrace.collectors.otlp import OTLPReceiver
     from agenttrace.store import default_db
 
@@ -144,7 +163,9 @@ def collect(
         host,
         http_port=http_port,
         grpc_port=grpc_port,
-        token=token,
+        token=read_token(token, token_file),
+        tls=load_tls(tls_cert, tls_key, tls_client_ca),
+        allow_anonymous=allow_anonymous,
         max_body=max_body,
         max_inflated=max_inflated,
         settings=load(config),
@@ -221,19 +242,9 @@ def sql(
         raise UsageError("sql: no query; give one, or pipe it in. agenttrace schema shows the tables.")
     text = sys.stdin.read() if query is None else query
     path, _ = ready(db, config)
-    with open_store(path, locked=True) as connection, _interruptible():
+    with open_store(path, locked=True) as connection, interruptible():
         queries.write(queries.relation(connection, text), form, output)
     return PASSED
-
-
-@contextmanager
-def _interruptible() -> Generator[None]:
-    # DuckDB computes a first batch without looking at Python's signals; Ctrl-C has to end the process itself then.
-    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @app.command()
@@ -302,7 +313,8 @@ def main(arguments: list[str] | None = None) -> int:
     logger = logging.getLogger("agenttrace")
     logger.addHandler(log := _Log())
     try:
-        code: object = app(args=plain, prog_name="agenttrace", standalone_mode=False)
+        with private.own_umask():
+            code: object = app(args=plain, prog_name="agenttrace", standalone_mode=False)
     except AgentTraceError as error:
         return _failed(str(error), debug)
     except typer.TyperException as error:

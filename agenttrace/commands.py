@@ -1,6 +1,8 @@
 """What commands share: exit codes, and the store with all that has arrived."""
 
-from collections.abc import Iterable
+import signal
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -20,21 +22,29 @@ def ready(db: Path | None, config: Path | None) -> tuple[Path, Settings]:
     return path, settings
 
 
+@contextmanager
+def interruptible() -> Generator[None]:
+    """Lets Ctrl-C end the process at once, for SQL that others wrote.
+
+    DuckDB computes without looking at Python's signals; what it has written aside is deleted by the next one.
+    """
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def take_in(path: Path, settings: Settings) -> None:
     """Takes in what waits in the spool, and says what could not be."""
+    from agenttrace.completeness import left_out
     from agenttrace.store import refresh
 
     refreshed = refresh(path, settings=settings)
     if refreshed.problem:
         terminal.note(refreshed.problem)
-    if refreshed.pending:
-        reason = ", because another process holds the file; run the command again" if refreshed.busy else ""
-        terminal.note(
-            f"{path}: not in this answer: {refreshed.pending} segments of the spool, the oldest "
-            f"{refreshed.oldest_s:.0f} s old{reason}."
-        )
-    elif refreshed.busy:
-        terminal.note(f"{path}: another process holds the file; what arrived last may be missing in this answer.")
+    if missing := left_out(path, refreshed):
+        terminal.note(missing)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+    from agenttrace.store import Refreshed
+
 # Below this share a gap is the odd call without arguments; above it, something is not switched on.
 _TOLERATED = 0.05
+
+# Commands hold a store for seconds, a receiver tries again every few: only a program that keeps it open takes longer.
+_OLD_SPOOL_S = 300.0
+_AGES = ((172_800, 86_400, "days"), (7_200, 3_600, "h"), (120, 60, "min"))
 
 HOW_TO_RECORD = (
     "call agenttrace.configure() in the agent's program before it runs, or send OTLP to `agenttrace collect`, "
@@ -40,6 +46,42 @@ def facts(connection: "DuckDBPyConnection") -> dict[str, Fact]:
     """Returns what the store says about the set-up that filled it, by name; doctor.sql says what each one counts."""
     rows = connection.execute(files("agenttrace").joinpath("doctor.sql").read_text(encoding="utf-8")).fetchall()
     return {name: Fact(n, total, detail) for name, n, total, detail in rows}
+
+
+def age(seconds: float) -> str:
+    """Returns a length of time for people: 119 s, 119 min, 47 h, 2 days."""
+    for least, unit, name in _AGES:
+        if seconds >= least:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds:.0f} s"
+
+
+def is_old(refreshed: "Refreshed") -> bool:
+    """Tells whether what could not be brought into the store has waited for longer than is usual."""
+    return refreshed.pending > 0 and refreshed.oldest_s > _OLD_SPOOL_S
+
+
+def left_out(path: Path, refreshed: "Refreshed") -> str | None:
+    """Returns what an answer lacks, because it could not be brought into the store; None: nothing."""
+    holder = f"{refreshed.holder or 'another process'} holds the file"
+    if not refreshed.pending:
+        return f"{path}: {holder}; what arrived last may be missing in this answer." if refreshed.busy else None
+    way_out = "end it, or have it close the file" if is_old(refreshed) else "run the command again"
+    reason = f", because {holder}; {way_out}" if refreshed.busy else ""
+    return (
+        f"{path}: not in this answer: {refreshed.pending} segments of the spool, the oldest "
+        f"{age(refreshed.oldest_s)} old{reason}."
+    )
+
+
+def old_spool(path: Path, refreshed: "Refreshed") -> Line | None:
+    """Returns what is to be said of a spool that grows old; None: it does not."""
+    if not is_old(refreshed):
+        return None
+    cause = f", because {refreshed.holder or 'another process'} holds the file" if refreshed.busy else ""
+    fact = f"{path}: {refreshed.pending} segments wait to come into the store, the oldest for {age(refreshed.oldest_s)}"
+    way_out = "end it, or have it close the file; nothing is lost" if refreshed.busy else "nothing is lost"
+    return Line("warn", f"{fact}{cause}", f"{way_out} while the spool has room")
 
 
 def nothing_recorded(path: Path) -> Line:

@@ -3,18 +3,29 @@
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from agenttrace.completeness import HOW_TO_RECORD, Fact, Line, completeness, facts, nothing_recorded
+from agenttrace.completeness import (
+    HOW_TO_RECORD,
+    Fact,
+    Line,
+    age,
+    completeness,
+    facts,
+    nothing_recorded,
+    old_spool,
+)
 from agenttrace.config import Settings, load
 from agenttrace.errors import AgentTraceError, ConfigError
 
 if TYPE_CHECKING:
-    from agenttrace.collectors.intake import Counts
+    from agenttrace.collectors.counts import Counts
+    from agenttrace.compact import Totals
 
 OTLP_HTTP_PORT = 4318
 _PROBE_S = 0.3
@@ -83,7 +94,7 @@ def _place(db: Path | None) -> tuple[Path, str]:
 
 
 def _receiver(path: Path, port: int) -> Iterator[Line]:
-    from agenttrace.collectors.intake import read_counts
+    from agenttrace.collectors.counts import read_counts
 
     counts = read_counts(path)
     urls = [] if counts is None or counts.stopped else counts.urls
@@ -108,7 +119,12 @@ def _address(url: str) -> tuple[str, int]:
 
 
 def _received(counts: "Counts") -> Iterator[Line]:
-    yield Line("ok", f"the last receiver took {counts.spans:,} spans and {counts.logs:,} log records")
+    begun = age(max(0.0, time.time() - counts.started_at))
+    yield Line(
+        "ok",
+        f"the last receiver, begun {begun} ago, took {counts.spans:,} spans and {counts.logs:,} log records"
+        + (f"; {counts.logs_without_span:,} more belong to no span and were not kept" * bool(counts.logs_without_span)),
+    )
     if counts.rejected_spans or counts.rejected_logs:
         yield Line(
             "warn",
@@ -121,27 +137,68 @@ def _received(counts: "Counts") -> Iterator[Line]:
         yield Line("note", f"it took {count:,} times what OTLP forbids: {leniency}")
 
 
+_NOT_OTLP = "the requests are no valid OTLP, or were torn on the way: look at what sends them"
+_UNAUTHORIZED = "the sender's bearer token is missing or wrong: OTEL_EXPORTER_OTLP_HEADERS='authorization=Bearer%20...'"
+_PUSHED_BACK = "nothing to do where it was a moment: senders try again. Else the disk or the spool is full, or slow"
+_OURS = "the receiver's log says more; please report it"
 _REFUSALS = {
-    "401": "the sender's bearer token is missing or wrong: OTEL_EXPORTER_OTLP_HEADERS='authorization=Bearer ...'",
+    "400": _NOT_OTLP,
+    "401": _UNAUTHORIZED,
+    "403": "web pages have sent them; where they may, start the receiver with a token",
     "404": "the sender uses another path; traces go to /v1/traces",
+    "405": "something other than an exporter asks there; spans come by POST",
+    "408": "the sender or the network between is too slow: smaller batches",
     "413": "requests are too large: smaller batches, or --max-body and --max-inflated",
     "415": "the sender's content type is neither application/x-protobuf nor application/json; gRPC does not go here",
+    "503": _PUSHED_BACK,
+    "CANCELLED": "the message was larger than --max-inflated, took too long, or the sender left: smaller batches",
+    "INVALID_ARGUMENT": _NOT_OTLP,
+    "UNAUTHENTICATED": _UNAUTHORIZED,
+    "UNAVAILABLE": _PUSHED_BACK,
+    "internal error": _OURS,
+}
+
+
+def _lost(folder: Path) -> Iterator[Line]:
+    from agenttrace.losses import LOSSES_FILE, read_losses
+
+    if (lost := read_losses(folder)) is not None:
+        causes = ", ".join(f"{cause} ({count:,})" for cause, count in lost.spans.most_common())
+        last = age(max(0.0, time.time() - lost.last_at))
+        cure = _LOSSES.get(lost.spans.most_common(1)[0][0], "the log of the program says more")
+        yield Line(
+            "warn",
+            f"programs could not record {lost.spans.total():,} spans, the last {last} ago: {causes}",
+            f"{cure}; delete {folder / LOSSES_FILE} once that is settled",
+        )
+
+
+_LOSSES = {
+    "SpoolFullError": "the spool was full: let a scheduler run agenttrace list, or keep agenttrace collect running",
+    "ENOSPC": "the disk was full: make room",
+    "EACCES": "let those programs write into the folder of the store",
+    "EROFS": "put the store on a disk that can be written, with AGENTTRACE_DB",
+    "queue_full": "spans ended faster than the disk took them: a faster disk, or spans='agent' in configure()",
+    "already_shutdown": "spans ended after agenttrace.shutdown(): call it last",
+    "not_convertible": "please report it with the log of the program",
 }
 
 
 def _store(path: Path, origin: str, settings: Settings | None) -> Iterator[Line]:
+    from agenttrace.compact import read_totals
     from agenttrace.store import open_store
 
     yield from _spool(path)
     try:
         taken_in = [] if settings is None else list(_take_in(path, settings))
         with open_store(path) as connection:
-            found = facts(connection)
+            found, totals = facts(connection), read_totals(connection)
     except AgentTraceError as error:
         yield Line("fail", f"store (from {origin}): {error}", HOW_TO_RECORD if not path.exists() else None)
         return
     yield Line("ok", f"store: {path.resolve()} (from {origin}), {path.stat().st_size / 1e6:,.1f} MB")
     yield from taken_in
+    yield from _compaction(totals)
     yield from _contents(path, found)
 
 
@@ -149,10 +206,12 @@ def _take_in(path: Path, settings: Settings) -> Iterator[Line]:
     from agenttrace.store import refresh
 
     refreshed = refresh(path, settings=settings)
-    if refreshed.busy:
+    if (old := old_spool(path, refreshed)) is not None:
+        yield old
+    elif refreshed.busy:
         yield Line(
             "warn",
-            f"another process held the store: {refreshed.pending} segments are not yet in it",
+            f"{refreshed.holder or 'another process'} held the store: {refreshed.pending} segments are not yet in it",
             "run the command again; a program that keeps the file open must let go of it",
         )
     if refreshed.problem:
@@ -168,7 +227,7 @@ def _spool(path: Path) -> Iterator[Line]:
         yield Line(
             "ok",
             f"spool: {pending.segments} segments were waiting ({pending.bytes / 1e6:,.1f} MB, the oldest "
-            f"{pending.oldest_s:.0f} s old); they are taken in now unless a line below says otherwise",
+            f"{age(pending.oldest_s)} old); they are taken in now unless a line below says otherwise",
         )
     if pending.bytes > CAP_BYTES * 0.8:
         yield Line(
@@ -176,10 +235,18 @@ def _spool(path: Path) -> Iterator[Line]:
             f"{folder} is nearly full: from {CAP_BYTES / 1e9:.1f} GB on new spans are refused",
             "run agenttrace list",
         )
+    yield from _lost(folder)
     if bad := sorted(folder.glob("*.bad")):
         yield Line(
             "warn", f"{len(bad)} segments could not be read and are set aside: {bad[0]}", "report them, or delete them"
         )
+
+
+def _compaction(totals: "Totals") -> Iterator[Line]:
+    if totals.compacted_at:
+        repeated = f" ({totals.duplicate_spans:,} more were delivered again)" if totals.duplicate_spans else ""
+        last = f"the last {age(max(0.0, time.time() - totals.compacted_at))} ago, {age(totals.lag_s)} after arrival"
+        yield Line("ok", f"taken in so far: {totals.spans:,} ended spans{repeated}; {last}")
 
 
 def _contents(path: Path, found: Mapping[str, Fact]) -> Iterator[Line]:

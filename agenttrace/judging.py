@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from agenttrace import terminal
-from agenttrace.commands import FAILED, IMPOSSIBLE, PASSED, nearest, ready, take_in
+from agenttrace.commands import FAILED, IMPOSSIBLE, PASSED, interruptible, nearest, ready, take_in
 from agenttrace.config import Settings, load
 from agenttrace.errors import StoreMissingError, UsageError
 from agenttrace.options import Config, Db, FailOn, Form, Moment, Output
@@ -39,16 +39,17 @@ def evaluate(
     if since is not None and until is not None and since >= until:
         raise UsageError(f"evaluate: --since {since.isoformat()} is not before --until {until.isoformat()}.")
     path, settings = ready(db, config)
-    evaluation = judge(
-        path,
-        settings,
-        since=since,
-        until=until,
-        only=only or (),
-        label=label,
-        include_open=include_open,
-        fail_on=fail_on,
-    )
+    with interruptible():
+        evaluation = judge(
+            path,
+            settings,
+            since=since,
+            until=until,
+            only=only or (),
+            label=label,
+            include_open=include_open,
+            fail_on=fail_on,
+        )
     publish(path, settings, evaluation, form=form, output=output, report=report)
     if not evaluation.run["trajectories"]:
         terminal.note(nothing_to_judge(path))
@@ -206,7 +207,7 @@ def evaluators(
     if name is not None:
         if name not in known:
             raise UsageError(f"evaluators: no evaluator {name!r}; {nearest(name, known)}")
-        terminal.out(known[name].path.read_text(encoding="utf-8").rstrip())
+        terminal.out(terminal.inert_lines(known[name].path.read_text(encoding="utf-8").rstrip()))
         return PASSED
     rows = [(found.name, found.severity or "measures", found.question) for found in known.values()]
     terminal.out(terminal.table(("EVALUATOR", "SEVERITY", "QUESTION"), rows, fit=terminal.width()))

@@ -7,34 +7,34 @@ work: it holds the store for a short while, then leaves it to others for longer.
 
 import json
 import logging
-import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
+from agenttrace.collectors.counts import Counts, write_counts
 from agenttrace.collectors.decode import Decoded, decode_logs_protobuf, decode_traces_protobuf
 from agenttrace.collectors.decode_json import decode_json
+from agenttrace.collectors.receiver_metrics import receivers
+from agenttrace.compact import Totals
+from agenttrace.completeness import old_spool
 from agenttrace.config import Settings
 from agenttrace.errors import AgentTraceError, SpoolError
 from agenttrace.spans import LogRow, SpanRow
 from agenttrace.spool import Spool, spool_folder
-from agenttrace.store import refresh
+from agenttrace.store import Refreshed, refresh
 
 Signal = Literal["traces", "logs"]
 Encoding = Literal["protobuf", "json"]
 Response = ExportTraceServiceResponse | ExportLogsServiceResponse
 
-COUNTS_FILE = "receiver.json"
 COMMIT_TIMEOUT_S = 30.0
 RETRY_AFTER_S = 2
 
@@ -43,7 +43,11 @@ _GROUP_ROWS = 8_192
 _GROUP_BYTES = 32 << 20
 _REFRESH_S = 3.0
 _REFRESH_SHARE = 4
+_MAX_PAUSE_S = 5.0
 _REFRESH_WAIT_S = 0.5
+# Other programs may have left segments that nobody asks for.
+_LOOK_S = 60.0
+_WAITING_AGE_S = 1.0
 _STOP_WAIT_S = 2.0
 # What a body holds may take thirty times its room: one that is larger than this is decoded when no other such one is.
 _LARGE_BYTES = 4 << 20
@@ -53,47 +57,13 @@ _SHOWN_PROBLEMS = 3
 _logger = logging.getLogger("agenttrace")
 
 
-@dataclass
-class Counts:
-    """What a receiver has done since it started; `agenttrace doctor` shows it.
+class Waiting(NamedTuple):
+    """What has been acknowledged, by whomever, and is not in the store; `oldest_s` is 0 where nothing waits."""
 
-    Attributes:
-        urls: Where it listens.
-        pid: Its process.
-        started_at: Seconds since 1970-01-01 UTC.
-        spans: Spans accepted.
-        logs: Log records of spans accepted.
-        rejected_spans: Spans skipped in accepted requests.
-        rejected_logs: Log records skipped in accepted requests.
-        logs_without_span: Log records that belong to no span.
-        refused: Refused requests by reason, which is an HTTP status or a gRPC code.
-        leniencies: What was taken although OTLP forbids it, and how often.
-        stopped: Whether it has ended in good order.
-    """
-
-    urls: list[str] = field(default_factory=list[str])
-    pid: int = field(default_factory=os.getpid)
-    started_at: float = field(default_factory=time.time)
-    spans: int = 0
-    logs: int = 0
-    rejected_spans: int = 0
-    rejected_logs: int = 0
-    logs_without_span: int = 0
-    refused: Counter[str] = field(default_factory=Counter[str])
-    leniencies: Counter[str] = field(default_factory=Counter[str])
-    stopped: bool = False
-
-
-def read_counts(db: Path) -> Counts | None:
-    """Reads what the last receiver of a store has counted; None where there was none."""
-    try:
-        values: dict[str, Any] = json.loads((spool_folder(db) / COUNTS_FILE).read_text(encoding="utf-8"))
-        counts = Counts(**values)
-        counts.refused, counts.leniencies = Counter(counts.refused), Counter(counts.leniencies)
-        return counts
-    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
-        # A file of another release says nothing that is worth an error.
-        return None
+    segments: int
+    bytes: int
+    oldest_s: float
+    set_aside: int
 
 
 class _Commit(NamedTuple):
@@ -108,6 +78,8 @@ class Intake:
 
     def __init__(self, db: Path, *, settings: Settings | None, max_waiting_bytes: int) -> None:
         self.counts = Counts()
+        # What has come into the store so far; None until it has been looked into.
+        self.totals: Totals | None = None
         self._db = db
         self._settings = settings
         self._spool = Spool(spool_folder(db))
@@ -117,9 +89,13 @@ class Intake:
         self._lock = threading.Lock()
         self._large = threading.Lock()
         self._commits: SimpleQueue[_Commit | None] = SimpleQueue()
-        self._has_new = threading.Event()
+        self._has_new = False
+        self._wake = threading.Event()
         self._stopping = threading.Event()
         self._problem = ""
+        self._is_old = self._has_named = False
+        self._waiting = Waiting(0, 0, 0.0, 0)
+        self._waiting_at = float("-inf")
         self._committer = threading.Thread(target=self._commit_loop, name="agenttrace-commit", daemon=True)
         self._refresher = threading.Thread(target=self._refresh_loop, name="agenttrace-refresh", daemon=True)
 
@@ -132,13 +108,15 @@ class Intake:
         self._write_counts()
         self._committer.start()
         self._refresher.start()
+        self._wake.set()
+        receivers.add(self)
 
     def stop(self) -> None:
         """Writes what has been added, and brings it into the store if that is free."""
         self._commits.put(None)
         self._committer.join()
         self._stopping.set()
-        self._has_new.set()
+        self._wake.set()
         self._refresher.join()
         self._refresh(_STOP_WAIT_S)
         self.counts.stopped = True
@@ -197,23 +175,42 @@ class Intake:
             self.counts.rejected_logs += decoded.rejected_logs
             self.counts.logs_without_span += decoded.logs_without_span
             self.counts.leniencies.update(decoded.leniencies)
+        self._name_rejected(decoded)
+
+    def _name_rejected(self, decoded: Decoded) -> None:
+        """Logs the first record of a receiver's life that was skipped; the sender is told of each."""
+        if decoded.problems and not self._has_named:
+            self._has_named = True
+            _logger.warning("a record was skipped; further ones are only counted: %s", decoded.problems[0])
 
     def count_refused(self, reason: str) -> None:
         """Counts a request that was not taken."""
         with self._lock:
             self.counts.refused[reason] += 1
+        self._wake.set()
 
     def count_fault(self, err: Exception) -> None:
         """Counts a request that a fault of ours has ended, and logs it."""
         self.count_refused("internal error")
         _logger.error("a request met an internal error; please report it", exc_info=err)
 
+    def waiting(self) -> Waiting:
+        """Looks into the spool, at most once a second: it may hold tens of thousands of files."""
+        if time.monotonic() - self._waiting_at > _WAITING_AGE_S:
+            with suppress(SpoolError):
+                pending = self._spool.pending()
+                set_aside = len(self._spool.set_aside_paths())
+                self._waiting = Waiting(pending.segments, pending.bytes, pending.oldest_s, set_aside)
+            self._waiting_at = time.monotonic()
+        return self._waiting
+
     def _commit_loop(self) -> None:
         while (first := self._commits.get()) is not None:
             batch = [first]
             is_last = self._gather(batch)
             self._write(batch)
-            self._has_new.set()
+            self._has_new = True
+            self._wake.set()
             if is_last:
                 return
 
@@ -238,10 +235,13 @@ class Intake:
     def _write(self, batch: list[_Commit]) -> None:
         try:
             self._write_rows(batch)
-        except (SpoolError, OSError) as err:
-            self._warn(str(err))
+        except Exception as err:
+            # Whatever it is, the thread lives on: without it no request would be answered any more.
+            known = isinstance(err, SpoolError)
+            failure = err if known else SpoolError(f"{self._spool.folder}: cannot be written: {_reason(err)}")
+            self._warn(str(failure))
             for commit in batch:
-                commit.done.set_exception(err)
+                commit.done.set_exception(failure)
         else:
             for commit in batch:
                 commit.done.set_result(None)
@@ -255,29 +255,44 @@ class Intake:
 
     def _refresh_loop(self) -> None:
         while not self._stopping.is_set():
-            self._has_new.wait()
+            self._wake.wait(_LOOK_S)
             self._stopping.wait(_REFRESH_S)
             if self._stopping.is_set():
                 return
-            self._has_new.clear()
+            self._wake.clear()
             started = time.monotonic()
-            if not self._refresh(_REFRESH_WAIT_S):
-                self._has_new.set()
+            if self._has_new or self.waiting().segments:
+                self._has_new = False
+                if not self._refresh(_REFRESH_WAIT_S):
+                    self._has_new = True
+                    self._wake.set()
             with suppress(SpoolError):
                 self._write_counts()
-            # Others read the store in between: it is theirs for most of the time.
-            self._stopping.wait(_REFRESH_SHARE * (time.monotonic() - started))
+            # Others read the store in between: it is theirs for most of the time. Not without a bound, for what arrives
+            # meanwhile makes the next turn longer, and the lag would grow although the processor is idle.
+            self._stopping.wait(min(_REFRESH_SHARE * (time.monotonic() - started), _MAX_PAUSE_S))
 
     def _refresh(self, wait_s: float) -> bool:
         """Brings the spool into the store; False where it was busy or cannot be used."""
         try:
             refreshed = refresh(self._db, settings=self._settings, wait_s=wait_s)
-        except AgentTraceError as err:
-            self._warn(str(err))
+        except Exception as err:
+            # The same holds here: the spool would grow until it is full.
+            known = isinstance(err, AgentTraceError)
+            self._warn(str(err) if known else f"{self._db}: not updated: {_reason(err)}")
             return False
         if refreshed.problem:
             self._warn(refreshed.problem)
+        self.totals = refreshed.totals or self.totals
+        self._tell_age(refreshed)
         return not refreshed.busy
+
+    def _tell_age(self, refreshed: Refreshed) -> None:
+        """Warns of a spool that grows old: once, and again only after it has been young."""
+        line = old_spool(self._db, refreshed)
+        if line is not None and not self._is_old:
+            _logger.warning("%s: %s.", line.fact, line.advice)
+        self._is_old = line is not None
 
     def _warn(self, problem: str) -> None:
         if problem != self._problem:
@@ -285,18 +300,9 @@ class Intake:
             _logger.warning("%s", problem)
 
     def _write_counts(self) -> None:
-        folder = spool_folder(self._db)
-        part = folder / f"{COUNTS_FILE}.{os.getpid()}"
         with self._lock:
             text = json.dumps(vars(self.counts))
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            part.write_text(text, encoding="utf-8")
-            part.replace(folder / COUNTS_FILE)
-        except OSError as err:
-            raise SpoolError(
-                f"{folder}: cannot be written: {err.strerror or err}. Name another store with --db."
-            ) from err
+        write_counts(self._db, text)
 
 
 class Held:
@@ -312,6 +318,10 @@ class Held:
             return False
         self.size += size
         return True
+
+
+def _reason(err: Exception) -> str:
+    return (isinstance(err, OSError) and err.strerror) or f"{type(err).__name__} {err}".strip()
 
 
 def _decode(signal: Signal, encoding: Encoding, body: bytes) -> Decoded:

@@ -1,5 +1,7 @@
 """The OTLP receiver: what it listens on, how it starts and how it stops."""
 
+import asyncio
+import errno
 import logging
 import signal
 import socket
@@ -7,25 +9,38 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
+from typing import Any
 
 import uvicorn
 
-from agenttrace.collectors.intake import Counts, Intake
+from agenttrace.collectors.access import Tls, is_loopback
+from agenttrace.collectors.connections import KEEP_ALIVE_S, bounded_protocol
+from agenttrace.collectors.counts import Counts
+from agenttrace.collectors.intake import Intake
 from agenttrace.collectors.otlp_grpc import OTLPService
-from agenttrace.collectors.otlp_http import KEEP_ALIVE_S, BoundedProtocol, OTLPApp
+from agenttrace.collectors.otlp_http import OTLPApp
 from agenttrace.config import Settings
 from agenttrace.errors import UsageError
+from agenttrace.guard import warn_once
 
 HTTP_PORT = 4318
 GRPC_PORT = 4317
 MAX_BODY_BYTES = 16 << 20
 MAX_INFLATED_BYTES = 64 << 20
 
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _MAX_HEADER_BYTES = 32 << 10
 _DRAIN_S = 10
 # Bodies, packed and unpacked, of requests that are being read, decoded and written.
 _MIN_WAITING_BYTES = 256 << 20
+
+_UNRESTRICTED = (
+    "collect: {} is reached from other machines, and nothing says who may write into the store.\n"
+    "Set a token (AGENTTRACE_TOKEN or --token-file), or ask for client certificates (--tls-client-ca), "
+    "or say --allow-anonymous."
+)
+
+# By these asyncio fails to accept a connection; it tries again after a second, so that those who wait are served later.
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 _logger = logging.getLogger("agenttrace")
 
@@ -44,6 +59,8 @@ class OTLPReceiver:
         http_port: int = HTTP_PORT,
         grpc_port: int | None = None,
         token: str | None = None,
+        tls: Tls | None = None,
+        allow_anonymous: bool = False,
         max_body: int = MAX_BODY_BYTES,
         max_inflated: int = MAX_INFLATED_BYTES,
         settings: Settings | None = None,
@@ -56,6 +73,8 @@ class OTLPReceiver:
             http_port: Port of OTLP/HTTP; 0 is a free one.
             grpc_port: Port of OTLP/gRPC; 0 is a free one; None: no gRPC.
             token: What clients must send as bearer token; None: nothing.
+            tls: The certificate of both ports; None: what is sent can be read on the way.
+            allow_anonymous: Listen beyond this machine although nothing says who may send.
             max_body: Largest body in bytes, as it is sent.
             max_inflated: Largest body in bytes, unpacked.
             settings: Configuration of the rebuild; None: the defaults.
@@ -63,14 +82,18 @@ class OTLPReceiver:
         self._host = host
         self._http_port = http_port
         self._grpc_port = grpc_port
-        self._is_open = host not in _LOOPBACK and token is None
+        self._tls = tls
+        self._has_token = token is not None
+        self._is_restricted = token is not None or (tls is not None and tls.asks_for_certificates)
+        self._allow_anonymous = allow_anonymous
         self._intake = Intake(
             db, settings=settings, max_waiting_bytes=max(_MIN_WAITING_BYTES, 2 * (max_body + max_inflated))
         )
         self._app = OTLPApp(self._intake, token=token, max_body=max_body, max_inflated=max_inflated)
-        self._service = OTLPService(self._intake, token=token, max_inflated=max_inflated)
+        self._service = OTLPService(self._intake, token=token, tls=tls, max_inflated=max_inflated)
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
 
     @property
     def urls(self) -> list[str]:
@@ -86,15 +109,19 @@ class OTLPReceiver:
         """Listens, in a thread of its own.
 
         Raises:
-            UsageError: The address cannot be listened on.
+            UsageError: The address cannot be listened on, or reaches beyond this machine and nothing says who may send.
             SpoolError: The spool cannot be written.
         """
+        is_exposed = not is_loopback(self._host)
+        if is_exposed and not self._is_restricted and not self._allow_anonymous:
+            raise UsageError(_UNRESTRICTED.format(self._host or "every address"))
         listening = _listen(self._host, self._http_port)
         host = f"[{self._host}]" if ":" in self._host else self._host
-        urls = [f"http://{host}:{listening.getsockname()[1]}"]
+        s = "" if self._tls is None else "s"
+        urls = [f"http{s}://{host}:{listening.getsockname()[1]}"]
         try:
             if self._grpc_port is not None:
-                urls.append(f"grpc://{host}:{self._service.listen(host, self._grpc_port)}")
+                urls.append(f"grpc{s}://{host}:{self._service.listen(host, self._grpc_port)}")
             self._intake.counts.urls = urls
             self._intake.start()
         except BaseException:
@@ -102,12 +129,12 @@ class OTLPReceiver:
             raise
         if self._grpc_port is not None:
             self._service.start()
-        if self._is_open:
-            _logger.warning(
-                "listening on %s without a token: whoever reaches it can write. Set one with --token.", host
-            )
-        self._server = server = uvicorn.Server(_config(self._app))
-        self._thread = threading.Thread(target=server.run, args=([listening],), name="agenttrace-http", daemon=True)
+        if is_exposed:
+            self._warn(host)
+        self._server = server = _Server(_config(self._app, self._tls))
+        self._thread = threading.Thread(
+            target=self._serve, args=(server, listening), name="agenttrace-http", daemon=True
+        )
         self._thread.start()
 
     def stop(self) -> None:
@@ -126,23 +153,47 @@ class OTLPReceiver:
 
         Args:
             ready: Called with the addresses once it listens.
+
+        Raises:
+            UsageError: It has ended by itself.
         """
-        ended = threading.Event()
+        is_asked = threading.Event()
+        self._ended.clear()
 
         def end(_number: int, _frame: FrameType | None) -> None:
-            ended.set()
+            is_asked.set()
+            self._ended.set()
 
         handlers = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             self.start()
             if ready is not None:
                 ready(self.urls)
-            ended.wait()
+            self._ended.wait()
         finally:
             # Before stopping, so that a second Ctrl-C ends it at once.
             for number, handler in handlers.items():
                 signal.signal(number, handler or signal.SIG_DFL)
             self.stop()
+        if not is_asked.is_set():
+            # Whoever watches over it starts it again; one that lives on and answers nobody would look well.
+            raise UsageError("collect: it has stopped listening by itself, as when memory is short. Start it again.")
+
+    def _serve(self, server: uvicorn.Server, listening: socket.socket) -> None:
+        try:
+            server.run([listening])
+        finally:
+            self._ended.set()
+
+    def _warn(self, host: str) -> None:
+        if not self._is_restricted:
+            _logger.warning("listening on %s without a token: whoever reaches it can write into the store.", host)
+        elif self._has_token and self._tls is None:
+            _logger.warning(
+                "listening on %s without TLS: the token and all spans can be read on the way. "
+                "Set --tls-cert and --tls-key, unless a proxy in front of it encrypts.",
+                host,
+            )
 
     def __enter__(self) -> "OTLPReceiver":
         """Starts it."""
@@ -154,6 +205,25 @@ class OTLPReceiver:
     ) -> None:
         """Stops it."""
         self.stop()
+
+
+class _Server(uvicorn.Server):
+    """Says once that there are too many connections, where asyncio prints thousands of tracebacks a second."""
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serves until it is told to stop."""
+        asyncio.get_running_loop().set_exception_handler(_report)
+        await super().serve(sockets)
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    error = context.get("exception")
+    if isinstance(error, OSError) and error.errno in _EXHAUSTED:
+        warn_once(
+            "accept", "collect: %s: new connections wait. Raise the limit of open files (ulimit -n).", error.strerror
+        )
+    else:
+        loop.default_exception_handler(context)
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -173,10 +243,11 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def _config(app: OTLPApp) -> uvicorn.Config:
+def _config(app: OTLPApp, tls: Tls | None) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=BoundedProtocol,
+        # Uvicorn's own TLS would neither count nor time the connections that have not shaken hands yet.
+        http=bounded_protocol(None if tls is None else tls.context),
         ws="none",
         lifespan="off",
         log_config=None,

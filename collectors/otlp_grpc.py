@@ -3,8 +3,11 @@
 UNAVAILABLE tells a client to send again, and RetryInfo beside it when; every other code tells it not to.
 """
 
-import hmac
+import threading
+import time
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import NoReturn
 
@@ -13,6 +16,8 @@ from google.rpc.code_pb2 import UNAVAILABLE
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
+from agenttrace.collectors.access import Tls, is_bearer
+from agenttrace.collectors.connections import HEADER_TIMEOUT_S, KEEP_ALIVE_S, MAX_CONNECTIONS
 from agenttrace.collectors.intake import COMMIT_TIMEOUT_S, RETRY_AFTER_S, Intake, Response, Signal, response_for
 from agenttrace.errors import DecodeError, SpoolError, UsageError
 
@@ -22,30 +27,40 @@ SERVICES: dict[Signal, str] = {
 }
 
 _THREADS = 16
-# A call beyond the first waits at the client. One beyond the second is refused with RESOURCE_EXHAUSTED, after which a
-# client does not send again.
-_MAX_CALLS_OF_A_CONNECTION = 128
-_MAX_CALLS = 8_192
+# A call beyond the first waits at the client, and a connection beyond MAX_CONNECTIONS is refused with UNAVAILABLE. One
+# beyond the last is refused with RESOURCE_EXHAUSTED, after which a client does not send again; so it is not reached.
+_MAX_CALLS_OF_A_CONNECTION = 64
+_MAX_CALLS = MAX_CONNECTIONS * _MAX_CALLS_OF_A_CONNECTION
+# Exporters themselves wait for 10 s.
+_MESSAGE_TIMEOUT_S = 30.0
+_LOOK_S = 1.0
 
 
 class OTLPService:
     """A gRPC server that feeds an intake."""
 
-    def __init__(self, intake: Intake, *, token: str | None, max_inflated: int) -> None:
+    def __init__(self, intake: Intake, *, token: str | None, tls: Tls | None, max_inflated: int) -> None:
         self._intake = intake
         self._token = token
+        self._tls = tls
+        self._reads = _Reads()
         self._server = grpc.server(
             ThreadPoolExecutor(_THREADS, thread_name_prefix="agenttrace-grpc"),
             maximum_concurrent_rpcs=_MAX_CALLS,
             options=[
                 ("grpc.max_receive_message_length", max_inflated),
                 ("grpc.max_concurrent_streams", _MAX_CALLS_OF_A_CONNECTION),
+                ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
+                # From the first byte to the end of what TLS and HTTP/2 need to begin.
+                ("grpc.server_handshake_timeout_ms", int(HEADER_TIMEOUT_S * 1000)),
+                ("grpc.max_connection_idle_ms", KEEP_ALIVE_S * 1000),
                 ("grpc.so_reuseport", 0),
             ],
         )
         for signal, service in SERVICES.items():
-            # Without a deserializer the request arrives as the bytes that the decoder takes.
-            export: grpc.RpcMethodHandler[bytes, Response] = grpc.unary_unary_rpc_method_handler(
+            # Without a deserializer the request arrives as the bytes that the decoder takes. As a stream, which is the
+            # same to a client, so that the token is looked at before the message is, and the wait for it has an end.
+            export: grpc.RpcMethodHandler[bytes, Response] = grpc.stream_unary_rpc_method_handler(
                 partial(self._export, signal), response_serializer=_serialized
             )
             handler = grpc.method_handlers_generic_handler(service, {"Export": export})
@@ -58,23 +73,30 @@ class OTLPService:
             UsageError: The address cannot be listened on.
         """
         try:
+            if self._tls is not None:
+                return self._server.add_secure_port(f"{host}:{port}", self._tls.credentials)
             return self._server.add_insecure_port(f"{host}:{port}")
         except RuntimeError as err:
+            # gRPC tells neither from the other.
+            key = "" if self._tls is None else "\nOr gRPC does not know the key: it takes RSA and EC on P-256 or P-384."
             raise UsageError(
                 f"collect: cannot listen on {host}:{port}. "
-                "Another program may listen there; --grpc-port 0 takes a free port."
+                f"Another program may listen there; --grpc-port 0 takes a free port.{key}"
             ) from err
 
     def start(self) -> None:
         """Begins to take calls."""
         self._server.start()
+        self._reads.start()
 
     def stop(self, grace_s: float) -> None:
         """Answers the calls that have begun, for a bounded time."""
         self._server.stop(grace_s).wait()
+        self._reads.stop()
 
-    def _export(self, signal: Signal, body: bytes, context: grpc.ServicerContext) -> Response:
+    def _export(self, signal: Signal, bodies: Iterator[bytes], context: grpc.ServicerContext) -> Response:
         self._check_token(context)
+        body = self._read(bodies, context)
         with self._intake.holding() as held:
             if not held.grow(len(body)):
                 self._refuse_for_now(context, "too many requests are waiting")
@@ -82,6 +104,9 @@ class OTLPService:
                 decoded, written = self._intake.take(signal, "protobuf", body)
             except DecodeError as err:
                 self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, str(err))
+            except MemoryError:
+                # There may be room when others have been served.
+                self._refuse_for_now(context, "there is no memory for the request")
             except Exception as err:
                 self._intake.count_fault(err)
                 context.abort(grpc.StatusCode.INTERNAL, f"internal error: {type(err).__name__}")
@@ -93,13 +118,21 @@ class OTLPService:
         self._intake.count(decoded)
         return response_for(signal, decoded)
 
+    def _read(self, bodies: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        with self._reads.limited(context), suppress(grpc.RpcError):
+            for body in bodies:
+                return body
+        # Too large or too slow, which the client has been told already, or it has left, or has sent none.
+        self._intake.count_refused("CANCELLED")
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no message")
+        raise AssertionError  # abort does not return, which its type does not say
+
     def _check_token(self, context: grpc.ServicerContext) -> None:
         if self._token is None:
             return
         metadata = dict(context.invocation_metadata() or ())
         given = str(metadata.get("authorization", ""))
-        scheme, _, token = given.partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(token.strip().encode(), self._token.encode()):
+        if not is_bearer(given, self._token):
             self._refuse(context, grpc.StatusCode.UNAUTHENTICATED, "expected metadata authorization: Bearer TOKEN")
 
     def _refuse_for_now(self, context: grpc.ServicerContext, message: str) -> NoReturn:
@@ -119,6 +152,43 @@ class OTLPService:
         self._intake.count_refused(code.name)
         context.abort(code, message)
         raise AssertionError  # abort does not return, which its type does not say
+
+
+class _Reads:
+    """Ends calls whose message does not arrive in time: each holds one of few threads."""
+
+    def __init__(self) -> None:
+        self._deadlines: dict[grpc.ServicerContext, float] = {}
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="agenttrace-grpc-reads", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    @contextmanager
+    def limited(self, context: grpc.ServicerContext) -> Generator[None]:
+        """Gives a call so much time; it ends as if the client had cancelled it, which tells that to send again."""
+        with self._lock:
+            self._deadlines[context] = time.monotonic() + _MESSAGE_TIMEOUT_S
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._deadlines.pop(context, None)
+
+    def _look(self) -> None:
+        while not self._stopping.wait(_LOOK_S):
+            now = time.monotonic()
+            with self._lock:
+                late = [context for context, deadline in self._deadlines.items() if deadline < now]
+                for context in late:
+                    del self._deadlines[context]
+            for context in late:
+                context.cancel()
 
 
 def _serialized(response: Response) -> bytes:

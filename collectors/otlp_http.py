@@ -1,4 +1,4 @@
-"""OTLP over HTTP: POST /v1/traces and /v1/logs, protobuf or JSON, plain, gzip or deflate.
+"""OTLP over HTTP: POST /v1/traces and /v1/logs, protobuf or JSON, plain, gzip or deflate; GET /metrics and /healthz.
 
 Statuses say whether a client should send again. 503 with Retry-After: yes, it can be taken later. 4xx: no, it would be
 refused again. A refused body is read and dropped within bounds before the answer: a client that still sends would see
@@ -6,21 +6,26 @@ a broken connection, take that for a network fault, and try again.
 """
 
 import asyncio
-import hmac
-import logging
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
-from google.rpc.code_pb2 import INTERNAL, INVALID_ARGUMENT, UNAUTHENTICATED, UNAVAILABLE, UNIMPLEMENTED
+from google.rpc.code_pb2 import (
+    INTERNAL,
+    INVALID_ARGUMENT,
+    PERMISSION_DENIED,
+    UNAUTHENTICATED,
+    UNAVAILABLE,
+    UNIMPLEMENTED,
+)
 from google.rpc.status_pb2 import Status
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from agenttrace.collectors.decode import Decoded, TooManyPartsError
+from agenttrace.collectors.access import is_bearer
+from agenttrace.collectors.decode import Decoded
 from agenttrace.collectors.intake import (
     COMMIT_TIMEOUT_S,
     RETRY_AFTER_S,
@@ -31,27 +36,27 @@ from agenttrace.collectors.intake import (
     Signal,
     response_for,
 )
+from agenttrace.collectors.receiver_metrics import PROMETHEUS, prometheus_text
+from agenttrace.collectors.wire import TooManyPartsError
 from agenttrace.errors import DecodeError, SpoolError
 
 SIGNALS: dict[str, Signal] = {"/v1/traces": "traces", "/v1/logs": "logs"}
-MAX_CONNECTIONS = 512
 
 _ENCODINGS: dict[str, Encoding] = {"application/x-protobuf": "protobuf", "application/json": "json"}
 _CONTENT_TYPES = {encoding: content_type for content_type, encoding in _ENCODINGS.items()}
 _COMPRESSIONS = ("gzip", "x-gzip", "deflate")
-_CODES = {400: INVALID_ARGUMENT, 401: UNAUTHENTICATED, 413: INVALID_ARGUMENT, 503: UNAVAILABLE}
-_HEADER_TIMEOUT_S = 10.0
-# Exporters send every few seconds on one connection. One that closes in between breaks the next request, which not all
-# of them send again; so the client's own limit, 90 s where it has one, must come first.
-KEEP_ALIVE_S = 120
+_CODES = {
+    400: INVALID_ARGUMENT,
+    401: UNAUTHENTICATED,
+    403: PERMISSION_DENIED,
+    413: INVALID_ARGUMENT,
+    503: UNAVAILABLE,
+}
 _IDLE_TIMEOUT_S = 10.0
 _BODY_TIMEOUT_S = 60.0
 _DRAIN_TIMEOUT_S = 5.0
 _DRAIN_BYTES = 64 << 20
 _INFLATE_STEP_BYTES = 1 << 20
-_HTTP2_PREFACE = b"PRI * HTTP/2.0"
-
-_logger = logging.getLogger("agenttrace")
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -73,72 +78,6 @@ class _Answer(NamedTuple):
     status: int
     headers: dict[str, str]
     body: bytes
-
-
-class BoundedProtocol(H11Protocol):
-    """HTTP/1.1 that gives up on a client that connects and does not finish its headers in time.
-
-    Between two requests a connection may rest for longer; it makes way for a new one where there are too many.
-    """
-
-    _deadline: asyncio.TimerHandle | None = None
-    _rests_since: float | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        """Begins to wait for a request."""
-        super().connection_made(transport)
-        if len(self.connections) > MAX_CONNECTIONS and not self._makes_way():
-            transport.abort()
-        else:
-            self._await_request(_HEADER_TIMEOUT_S)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Ends the wait."""
-        self._stop_waiting()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        """Ends the wait where the headers are complete."""
-        before = self.cycle
-        if data.startswith(_HTTP2_PREFACE):
-            _logger.warning("a client speaks gRPC to the HTTP port; name the gRPC port in its endpoint")
-        if self._rests_since is not None:
-            self._await_request(_HEADER_TIMEOUT_S)
-        super().data_received(data)
-        if self.cycle is not before:
-            self._stop_waiting()
-
-    def on_response_complete(self) -> None:
-        """Waits for the next request on this connection."""
-        before = self.cycle
-        super().on_response_complete()
-        if self.cycle is before:
-            self._await_request(KEEP_ALIVE_S)
-            self._rests_since = self.loop.time()
-
-    def _await_request(self, seconds: float) -> None:
-        self._stop_waiting()
-        self._deadline = self.loop.call_later(seconds, self._give_up)
-
-    def _stop_waiting(self) -> None:
-        self._rests_since = None
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def _give_up(self) -> None:
-        self.transport.abort()
-
-    def _makes_way(self) -> bool:
-        """Ends the connection that has rested longest; False where none rests."""
-        others = cast("set[BoundedProtocol]", self.connections)
-        resting = [other for other in others if other._rests_since is not None]
-        if not resting:
-            return False
-        longest = min(resting, key=lambda other: other._rests_since or 0.0)
-        longest._stop_waiting()
-        longest._give_up()
-        return True
 
 
 class OTLPApp:
@@ -187,6 +126,10 @@ class OTLPApp:
         path = "/" + scope["path"].strip("/")
         if path == "/healthz" and scope["method"] in ("GET", "HEAD"):
             return _Answer(200, {"content-type": "application/json"}, b'{"status":"ok"}')
+        if path == "/metrics" and scope["method"] in ("GET", "HEAD"):
+            self._check_token(headers)
+            text = await asyncio.to_thread(prometheus_text, self._intake)
+            return _Answer(200, {"content-type": PROMETHEUS}, text.encode())
         signal = _signal(path)
         if scope["method"] != "POST":
             raise _RefusedError(405, f"{scope['method']} {path}: expected POST", {"allow": "POST"})
@@ -201,10 +144,11 @@ class OTLPApp:
 
     def _check_token(self, headers: Mapping[str, str]) -> None:
         if self._token is None:
+            # Any page that a user opens can reach this machine from inside, if it has its own name resolve to it.
+            if "origin" in headers:
+                raise _RefusedError(403, "web pages may not send here; with a token those that know it may")
             return
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        given = token.strip().encode("latin-1")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(given, self._token.encode()):
+        if not is_bearer(headers.get("authorization", ""), self._token):
             raise _RefusedError(401, "expected the header Authorization: Bearer TOKEN", {"www-authenticate": "Bearer"})
 
     async def _read(self, headers: Mapping[str, str], body: "_Body", held: Held) -> bytes:
@@ -238,6 +182,9 @@ class OTLPApp:
             raise _RefusedError(413, str(err)) from err
         except DecodeError as err:
             raise _RefusedError(400, str(err)) from err
+        except MemoryError as err:
+            # There may be room when others have been served.
+            raise _busy("there is no memory for the request") from err
 
     def _inflate(self, compression: str, content: bytes, held: Held) -> bytes:
         """Unpacks while watching the size: a few kilobytes can hold gigabytes."""

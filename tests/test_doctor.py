@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 from agenttrace import doctor
-from agenttrace.collectors.intake import COUNTS_FILE, Counts
+from agenttrace.collectors.counts import COUNTS_FILE, Counts
 from agenttrace.completeness import Line, completeness, facts, nothing_to_judge
 from agenttrace.spans import SpanRow
 from agenttrace.spool import Spool, spool_folder

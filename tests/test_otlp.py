@@ -14,6 +14,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import reduce
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -39,9 +40,9 @@ from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
+from agenttrace.collectors.counts import read_counts
 from agenttrace.collectors.decode import decode_traces_protobuf
 from agenttrace.collectors.files import import_files
-from agenttrace.collectors.intake import read_counts
 from agenttrace.collectors.otlp import OTLPReceiver
 from agenttrace.errors import SpoolError, UsageError
 from agenttrace.spans import SpanRow
@@ -213,11 +214,27 @@ def test_skipped_spans_are_a_partial_success(receiver: OTLPReceiver, store: Path
     assert (receiver.counts.spans, receiver.counts.rejected_spans) == (1, 6)
 
 
+def tag(number: int, content: bytes) -> bytes:
+    """One field of protobuf."""
+    length, prefix = len(content), bytearray([number << 3 | 2])
+    while length > 127:
+        prefix.append(length & 127 | 128)
+        length >>= 7
+    return bytes(prefix) + bytes([length]) + content
+
+
+# An attribute of a resource: a list in a list in a list ...
+DEEP = tag(1, tag(1, tag(1, tag(2, reduce(lambda value, _: tag(5, tag(1, value)), range(200), b"")))))
+
+
 @pytest.mark.parametrize(
     ("method", "path", "headers", "body", "status", "message"),
     [
         ("POST", "/v1/traces", JSON, b"{", 400, "not JSON: "),
         ("POST", "/v1/traces", JSON, b'{"secret": 1', 400, "not JSON: "),
+        ("POST", "/v1/traces", JSON, b'{"secret": "\xff"}', 400, "not JSON: "),
+        ("POST", "/v1/traces", JSON, b"[" * 100_000, 400, "not JSON: "),
+        ("POST", "/v1/traces", PROTOBUF, DEEP, 400, "not an OTLP protobuf request"),
         ("POST", "/v1/traces", JSON, b'{"resourceMetrics": []}', 400, "the document is an object with the keys"),
         ("POST", "/v1/traces", PROTOBUF, b"\xff\xff", 400, "not an OTLP protobuf request"),
         ("POST", "/v1/traces", PROTOBUF, b"\x0a\x05\x1a\x03a\xffc", 400, "not an OTLP protobuf request"),
@@ -336,15 +353,6 @@ def test_fault_of_ours_is_answered_as_one(
 # What grows
 
 
-def tag(number: int, content: bytes) -> bytes:
-    """One field of protobuf."""
-    length, prefix = len(content), bytearray([number << 3 | 2])
-    while length > 127:
-        prefix.append(length & 127 | 128)
-        length >>= 7
-    return bytes(prefix) + bytes([length]) + content
-
-
 EMPTY = b"\x0a\x00" * 300_000
 IDS = tag(1, b"t" * 16) + tag(2, b"s" * 8)
 
@@ -387,7 +395,7 @@ def test_what_stands_beside_every_record_is_bounded(receiver: OTLPReceiver, stor
 
 
 def test_client_that_sends_no_headers_is_dropped(shared: OTLPReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agenttrace.collectors.otlp_http._HEADER_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("agenttrace.collectors.connections.HEADER_TIMEOUT_S", 0.05)
     url = urlsplit(shared.urls[0])
     for beginning in (b"", b"POST /v1/traces HTTP/1.1\r\nHost: x\r\n"):
         with socket.create_connection((url.hostname, url.port), timeout=DEADLINE_S) as client:
@@ -417,7 +425,7 @@ def test_client_that_leaves_half_way_does_no_harm(shared: OTLPReceiver) -> None:
 
 
 def test_connections_are_bounded(shared: OTLPReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agenttrace.collectors.otlp_http.MAX_CONNECTIONS", 2)
+    monkeypatch.setattr("agenttrace.collectors.connections.MAX_CONNECTIONS", 2)
     url = urlsplit(shared.urls[0])
     clients = [socket.create_connection((url.hostname, url.port), timeout=DEADLINE_S) for _ in range(4)]
     for client in clients:
@@ -430,7 +438,7 @@ def test_connections_are_bounded(shared: OTLPReceiver, monkeypatch: pytest.Monke
 def test_connection_rests_between_two_requests_and_makes_way_where_there_are_too_many(
     shared: OTLPReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agenttrace.collectors.otlp_http._HEADER_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("agenttrace.collectors.connections.HEADER_TIMEOUT_S", 0.3)
     with closing(connect(shared)) as resting, closing(connect(shared)) as latest:
         for connection in (resting, latest):
             connection.request("POST", "/v1/traces", BODY, PROTOBUF)
@@ -438,7 +446,7 @@ def test_connection_rests_between_two_requests_and_makes_way_where_there_are_too
         resting.sock.settimeout(0.6)
         with pytest.raises(TimeoutError):
             resting.sock.recv(1)
-        monkeypatch.setattr("agenttrace.collectors.otlp_http.MAX_CONNECTIONS", 2)
+        monkeypatch.setattr("agenttrace.collectors.connections.MAX_CONNECTIONS", 2)
         resting.sock.settimeout(DEADLINE_S)
         assert post(shared, BODY, PROTOBUF)[0] == 200
         assert is_dropped(resting.sock)
@@ -506,9 +514,11 @@ def test_grpc_stores_and_refuses_as_http_does(store: Path, monkeypatch: pytest.M
         retry, same = RetryInfo(), RetryInfo.FromString(details["google.rpc.retryinfo-bin"])
         assert packed.Unpack(retry)
         assert (retry, retry.retry_delay.seconds) == (same, 2)
+        monkeypatch.setattr(receiver._intake._spool, "_cap_bytes", 1 << 30)
         monkeypatch.setattr(receiver._intake, "_max_waiting_bytes", 1)
         assert code(BODY) == grpc.StatusCode.UNAVAILABLE
-        assert receiver.counts.refused == {"INVALID_ARGUMENT": 1, "UNAUTHENTICATED": 2, "UNAVAILABLE": 2}
+        too_large = {"CANCELLED": 1}
+        assert receiver.counts.refused == {"INVALID_ARGUMENT": 1, "UNAUTHENTICATED": 2, "UNAVAILABLE": 2} | too_large
         channel.close()
         with pytest.raises(UsageError, match=r"cannot listen on 127\.0\.0\.1:"):
             OTLPReceiver(store, http_port=0, grpc_port=int(receiver.urls[1].rpartition(":")[2])).start()
@@ -721,7 +731,7 @@ def test_spool_that_cannot_be_written_is_named(store: Path) -> None:
 
 
 def test_open_address_without_token_is_warned_about(store: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with receiving(store, host="0.0.0.0"):
+    with receiving(store, host="0.0.0.0", allow_anonymous=True):
         pass
     assert "listening on 0.0.0.0 without a token" in caplog.text
 
