@@ -13,6 +13,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from agenttrace import private
 from agenttrace.errors import UsageError
 
 # Escape codes, other control characters, line separators, marks that reorder or hide text, invisible tag characters,
@@ -108,8 +109,11 @@ def whole_file(path: Path) -> Generator[Path]:
     """
     # A device or pipe (/dev/stdout) must be written in place: a rename would put a file over it.
     in_place = path.exists() and not path.is_file()
-    part = path if in_place else path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = path if in_place else path.with_name(f".{path.name}.{os.urandom(8).hex()}.part")
     try:
+        if not in_place:
+            os.close(private.create(part))
+            private.follow(part, path)
         yield part
         if not in_place:
             part.replace(path)

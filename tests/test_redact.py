@@ -30,7 +30,7 @@ SECRETS = [
     ("mail bob@example.com.", f"mail {HIDDEN}."),
     ("Bob <a.b+c@mail.example.co.uk>, hi", f"Bob <{HIDDEN}>, hi"),
     ("müller@bücher.example", HIDDEN),
-    ("https://bob:pw@example.com/x", f"https://bob:{HIDDEN}/x"),
+    ("https://bob:pw@example.com/x", f"https://bob:{HIDDEN}@example.com/x"),
     ("call +1 415 555 2671 now", f"call {HIDDEN} now"),
     ("tel:+14155552671", f"tel:{HIDDEN}"),
     ("(415) 555-2671", HIDDEN),
