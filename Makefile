@@ -22,7 +22,7 @@ print(json.dumps({
 endef
 export PYRIGHT_CONFIG
 
-.PHONY: demo test check mutants fuzz bench conformance examples exporters clean
+.PHONY: demo test check mutants fuzz chaos bench soak defences audit conformance examples exporters clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/agenttrace demo
@@ -52,8 +52,29 @@ mutants: $(VENV)/.installed-dev
 fuzz: $(VENV)/.installed-dev
 	$(BIN)/python tests/fuzz.py $(FUZZ)
 
+# Kills, starves, floods and lies to agents, receivers and compactors: nothing acknowledged may be lost or stored twice, no
+# agent may end otherwise. CHAOS="--seed 7 --only kills" for others.
+chaos: $(VENV)/.installed-dev
+	$(BIN)/python tests/chaos.py $(CHAOS)
+
+# All targets in one table at the end, and README's own made anew; about an hour. NAMES="decode receiver" for some of them.
 bench: $(VENV)/.installed-dev
-	@for file in $(filter-out %/verdicts.py,$(wildcard benchmarks/*.py)); do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+	@$(BIN)/python benchmarks/bench.py $(NAMES); status=$$?; $(BIN)/cog -r README.md; exit $$status
+
+# The receiver at half of its capacity for MINUTES.
+MINUTES ?= 10
+soak: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/soak.py $(MINUTES)
+
+# Takes the defences of docs/security.md out one by one: the test of each line must fail. DEFENCES="sql" for those with a word.
+defences: $(VENV)/.installed-dev
+	$(BIN)/python tests/defences.py $(DEFENCES)
+
+# What the wheel brings with it, as an SBOM, and what is known against it; `--strict`: what could not be asked about is no pass.
+audit: $(CLEAN)/.installed build/audit/.installed
+	build/audit/bin/cyclonedx-py environment $(CLEAN)/bin/python --mc-type library --pyproject pyproject.toml -o build/sbom.json
+	@$(CLEAN)/bin/python $(PIP) freeze --exclude agenttrace-otel > build/requirements.txt
+	build/audit/bin/pip-audit --strict --no-deps --disable-pip --progress-spinner off -r build/requirements.txt
 
 # Recordings of real frameworks against the truth beside each, steps and then verdicts: the tests' own, or those in TRACES.
 conformance: $(VENV)/.installed-dev
@@ -86,6 +107,11 @@ $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	@echo "Setting up $(VENV) with the tools for tests (once) ..." >&2
 	@$(BIN)/python $(PIP) install --editable ".[dev]"
 	@touch $(VENV)/.installed $@
+
+build/audit/.installed: | $(VENV)/bin/python
+	@$(BIN)/python -m venv build/audit
+	@build/audit/bin/python $(PIP) install "pip-audit>=2.9,<3" "cyclonedx-bom>=7,<8"
+	@touch $@
 
 # The wheel's dependencies alone, so that a missing one shows.
 $(CLEAN)/.installed: pyproject.toml | $(VENV)/.installed-dev

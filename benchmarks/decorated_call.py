@@ -1,76 +1,204 @@
-"""A decorated tool call against a hand-written SDK span with 6 attributes and json.dumps, which is 1.00.
+"""A decorated call of each kind of function, against a hand-written span with 6 attributes and `json.dumps`.
 
-Rounds of both are interleaved, and the median of the rounds' ratios of processor time is printed, so that a busy
-machine slows both alike. Targets: at most 0.70 with redaction off, at most 1.5 with its defaults.
-
-    python benchmarks/decorated_call.py
+Run: `python benchmarks/decorated_call.py`. Both record arguments and result, and both have the same exporter, of which
+each has a process of its own: spans that are discarded, our store on a disk, and OTLP over HTTP by the SDK's own
+processor and exporter. Its work counts, for a run ends when its spans are exported; the receiver's does not. What
+remains of a run without any span is its own row, and the facts say what decorating adds to one call.
 """
 
-import json
 import os
-import statistics
-import time
+import subprocess
+import sys
+import tempfile
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+import orjson
+from baseline_call import CALLS, UNDECORATED, Calls, by_hand, decorated, run
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from ratios import Figure, Work, measure, report
 
 import agenttrace
 
-CALLS = 1000
-ROUNDS = 41
+TARGETS = {"off": 0.70, "default": 1.5}
+# By hand, a generator leaves its context with whoever iterates; ours enters and leaves it at each chunk.
+GENERATORS = ("generator", "async_generator")
+EXPORTERS = {"discarded": "no exporter", "store": "the DuckDB exporter", "otlp": "the OTLP exporter"}
+ROUNDS = 9
+MUTATING_CALLS = 50
 
 
 class Discard(SpanProcessor):
-    """Spans end here: exporting is another benchmark."""
+    """Spans end here."""
 
     def on_end(self, span: ReadableSpan) -> None:
         pass
 
 
-trace.set_tracer_provider(provider := TracerProvider())
-provider.add_span_processor(Discard())
-tracer = trace.get_tracer("benchmark")
+class Sink(BaseHTTPRequestHandler):
+    """Takes OTLP requests, in a process of its own, and forgets them."""
 
+    protocol_version = "HTTP/1.1"
 
-def place_order(item: str, qty: int, note: str, request_id: str | None = None) -> dict[str, Any]:
-    return {"order_id": "PO-1", "item": item, "qty": qty, "eta_days": 3, "status": "open", "total": 812.5}
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
-
-def by_hand(item: str, qty: int, note: str, request_id: str | None = None) -> dict[str, Any]:
-    with tracer.start_as_current_span("execute_tool place_order") as span:
-        span.set_attribute("gen_ai.operation.name", "execute_tool")
-        span.set_attribute("gen_ai.tool.name", "place_order")
-        span.set_attribute("gen_ai.tool.type", "function")
-        span.set_attribute("gen_ai.tool.call.id", "call_1")
-        arguments = {"item": item, "qty": qty, "note": note, "request_id": request_id}
-        span.set_attribute("gen_ai.tool.call.arguments", json.dumps(arguments))
-        result = place_order(item, qty, note, request_id)
-        span.set_attribute("gen_ai.tool.call.result", json.dumps(result))
-        return result
-
-
-decorated = agenttrace.tool(place_order)
-
-
-def cost(function: Callable[..., Any]) -> float:
-    start = time.process_time_ns()
-    for _ in range(CALLS):
-        function("rice", 40, "deliver to the back door before noon", request_id="r-17")
-    return (time.process_time_ns() - start) / CALLS / 1000
-
-
-def ratio(redaction: str) -> tuple[float, float]:
-    os.environ["AGENTTRACE_REDACT"] = redaction
-    rounds = [(cost(by_hand), cost(decorated)) for _ in range(ROUNDS)]
-    return statistics.median(ours / base for base, ours in rounds), statistics.median(base for base, _ in rounds)
+    def log_message(self, format: str, *args: object) -> None:
+        pass
 
 
 def main() -> None:
-    for redaction, target in (("off", 0.70), ("default", 1.5)):
-        measured, base_us = ratio(redaction)
-        print(f"redaction {redaction:8} {measured:.2f} (target {target:.2f}; 1.00 = {base_us:.1f} us)")
+    """Measures each exporter in a process of its own."""
+    if len(sys.argv) > 1:
+        measure_exporter(*sys.argv[1:])
+        return
+    tables: dict[str, list[Figure]] = {}
+    facts: dict[str, str] = {}
+    for exporter, name in EXPORTERS.items():
+        command = [sys.executable, __file__, exporter]
+        found = orjson.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+        for title, figures in found["tables"].items():
+            tables[f"{title}, {name}"] = [Figure(**figure) for figure in figures]
+        facts |= {f"{name}: {fact}": value for fact, value in found["facts"].items()}
+    report("decorated_call", tables, facts)
+
+
+def measure_exporter(exporter: str, folder: str = "") -> None:
+    """Prints as JSON what the calls cost with one exporter."""
+    with tempfile.TemporaryDirectory(dir=folder or None) as scratch:
+        if exporter == "sink":
+            server = ThreadingHTTPServer(("127.0.0.1", 0), Sink)
+            print(server.server_port, flush=True)
+            server.serve_forever()
+        settle = EXPORTER_SETUPS[exporter](Path(scratch))
+        bench = Bench(settle)
+        tables = {kind.replace("_", " "): bench.compare(kind) for kind in Calls._fields}
+        facts = {f"a decorated {kind} adds": bench.added(figures) for kind, figures in tables.items()}
+        if exporter == "store":
+            tables["function that mutates"] = bench.compare_mutating()
+            facts["spans recorded, and found in the store"] = bench.count(Path(scratch))
+        print(orjson.dumps({"tables": tables, "facts": facts}).decode())
+
+
+class Bench:
+    """The calls to measure; all of one process have one tracer provider."""
+
+    def __init__(self, settle: Callable[[], None]) -> None:
+        self._settle = settle
+        self._by_hand = by_hand(trace.get_tracer("by hand"))
+        self._decorated = decorated(agenttrace.tool)
+        self.spans = 0
+
+    def compare(self, kind: str) -> list[Figure]:
+        """Measures one kind of function."""
+        works = [
+            Work("by hand", self._work(self._by_hand, kind)),
+            *(
+                Work(
+                    f"decorated, redaction {redaction}",
+                    self._work(self._decorated, kind, redaction),
+                    None if kind in GENERATORS and redaction == "off" else target,
+                )
+                for redaction, target in TARGETS.items()
+            ),
+            Work("undecorated", lambda: lambda: run(UNDECORATED, kind), repeats=4),
+        ]
+        return [per_call(figure, CALLS) for figure in measure(works, rounds=ROUNDS)]
+
+    def compare_mutating(self) -> list[Figure]:
+        """Measures a tool that mutates: each call waits until the record of its start is on disk."""
+        calls = decorated(agenttrace.tool(mutates=True))
+        works = [
+            Work("by hand, without a start record", self._work(self._by_hand, "function", count=MUTATING_CALLS)),
+            Work("decorated, each start on disk", self._work(calls, "function", count=MUTATING_CALLS)),
+        ]
+        return [per_call(figure, MUTATING_CALLS) for figure in measure(works, rounds=5)]
+
+    def added(self, figures: list[Figure]) -> str:
+        """Says what decorating adds to a call, with the default redaction."""
+        _hand, _off, default, undecorated = figures
+        return f"{(default.cpu_s - undecorated.cpu_s) * 1e6:.1f} us to {undecorated.cpu_s * 1e6:.2f} us"
+
+    def count(self, folder: Path) -> str:
+        """Compares what was recorded with what is on disk."""
+        import duckdb
+
+        from agenttrace.store import compact_store
+
+        agenttrace.shutdown()
+        compact_store(Path(store(folder)), budget_s=60.0)
+        with duckdb.connect(store(folder), read_only=True) as con:
+            found = con.execute("SELECT count(*) FROM spans WHERE end_time_unix_nano IS NOT NULL").fetchone()
+        return f"{self.spans:,}, {found[0] if found else 0:,}"
+
+    def _work(self, calls: Calls, kind: str, redaction: str = "default", count: int = CALLS) -> Any:
+        def prepare() -> Callable[[], None]:
+            os.environ["AGENTTRACE_REDACT"] = redaction
+            self.spans += count
+            return work
+
+        def work() -> None:
+            run(calls, kind, count)
+            self._settle()
+
+        return prepare
+
+
+def per_call(figure: Figure, calls: int) -> Figure:
+    """Divides the times of a run by its calls."""
+    return Figure(**(vars(figure) | {"cpu_s": figure.cpu_s / calls, "wall_s": figure.wall_s / calls}))
+
+
+def store(folder: Path) -> str:
+    """Names the store."""
+    return str(folder / "bench.duckdb")
+
+
+def discard(_folder: Path) -> Callable[[], None]:
+    """Sets up a provider that exports nothing."""
+    provider = TracerProvider()
+    provider.add_span_processor(Discard())
+    trace.set_tracer_provider(provider)
+    return lambda: None
+
+
+def export_to_store(folder: Path) -> Callable[[], None]:
+    """Sets up our store; a run ends when its spans are in the spool."""
+    agenttrace.configure(store(folder), threads=False)
+    from agenttrace.configure import _batchers
+
+    [batcher] = _batchers.values()
+    return lambda: None if batcher.drain(30) else sys.exit("the spans of a run were not exported in 30 s")
+
+
+def export_to_sink(_folder: Path) -> Callable[[], None]:
+    """Sets up the SDK's own export over HTTP; a run ends when its spans are sent."""
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    sink = subprocess.Popen([sys.executable, __file__, "sink"], stdout=subprocess.PIPE, text=True)
+    assert sink.stdout is not None
+    port = int(sink.stdout.readline())
+    threading.Thread(target=_end_with_parent, args=(sink,), daemon=False).start()
+    provider = TracerProvider()
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"http://127.0.0.1:{port}/v1/traces")))
+    trace.set_tracer_provider(provider)
+    return lambda: None if provider.force_flush() else sys.exit("the spans of a run were not exported in 30 s")
+
+
+def _end_with_parent(sink: "subprocess.Popen[str]") -> None:
+    threading.main_thread().join()
+    sink.kill()
+
+
+EXPORTER_SETUPS = {"discarded": discard, "store": export_to_store, "otlp": export_to_sink}
 
 
 if __name__ == "__main__":

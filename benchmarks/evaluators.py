@@ -1,31 +1,105 @@
-"""Evaluators over a store, as a multiple of DuckDB's scan of the columns that they need in the same run.
+"""Evaluators over a store, whole evaluations, and a night in a year of data.
 
-Run: `python benchmarks/evaluators.py [SPANS]` (1,000,000 by default; 10,000,000 take about 6 GB of disk). Targets
-(processor time): at most 3 times the scan for duplicates and budgets, 5 for rows in order; 10 M spans at most 12 times
-1 M with `memory_limit = 2GB`.
+Run: `python benchmarks/evaluators.py [SPANS]` (1,000,000 by default; 10,000,000 take about 1 GB of disk and ten times
+as long, and are set beside 1,000,000 in the same run).
+
+- Each evaluator, as a multiple of DuckDB's scan of the columns that it needs: every column of `steps` and
+  `trajectories` that a scan in the query's own plan reads, each once, as max(). Every evaluator has a rule to hold the
+  runs against, and most runs keep it.
+- A whole evaluation, as `agenttrace evaluate` does it, in a process of its own, with its peak memory.
+- The evaluation of one new day with 1, 30 and 365 days in the store.
+
+All with `memory_limit = 2GB`.
 """
 
+import functools
+import json
+import re
+import resource
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from importlib import resources
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import duckdb
+from ratios import Figure, Work, measure, report
 
-from agenttrace.config import Budget, Settings
+from agenttrace.config import Settings
 from agenttrace.evaluators import catalog, prepare, run
+from agenttrace.evaluators.catalog import Evaluator
 
 SPANS = 1_000_000
-PER_RUN = 20
-SETTINGS = Settings(budgets={"default": Budget(max_tool_calls=11, max_tokens=9_000, max_duration_ms=60_000)})
-SCANS = {
-    "duplicate_mutations": "trajectory_id, trace_id, span_id, kind, tool_name, tool_ran, effect, mutability, arguments",
-    "budget_overruns": "trajectory_id, kind, step_index, tool_ran, input_tokens, output_tokens, usage_source, end_time",
-    "tool_hallucination": "trajectory_id, span_id, kind, tool_name, tool_call_id, requested_tool_calls, offered_tools",
-    "cost_percentiles": "trajectory_id, kind, model",
+A_DAY = 20_000
+DAYS = (1, 30, 365)
+FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)
+# The highest ratio to the scan that is good enough (design.md, section 10).
+TARGETS = {"duplicate_mutations": 3.0, "budget_overruns": 3.0, "tool_hallucination": 5.0, "tool_order": 5.0}
+# Ten times the spans may take so many times as long.
+GROWTH = 12.0
+# A day in a year of data may cost so many times what it costs alone.
+NIGHT = 2.0
+CASE = {
+    "acceptable_tool_sequences": [["check_stock", "check_open_orders", "get_invoice", "place_order"] * 3],
+    "sequence_mode": "subset",
+    "forbidden_tools": ["delete_order"],
+    "expected_arguments": {"place_order": {"supplier": "Globex"}},
+    "max_allowed_steps": 12,
+    "expected_outcome": {"must_include": ["placed the order"]},
+    "outcome_sql": "tool_call_count < 13",
 }
+SETTINGS = {
+    "budgets": {"default": {"max_tool_calls": 11, "max_tokens": 9_000, "max_duration_ms": 60_000}},
+    "tools": {"forbidden": ["delete_*"]},
+    "evaluators": {
+        "tool_order": {"before": [["check_open_orders", "place_order"]], "required": ["place_order"]},
+        "tool_arguments": {"max": {"place_order.qty": 100}, "schemas": {"place_order": {"required": ["item"]}}},
+        "tenant_isolation": {"tenants": ["globex-de", "umbrella"]},
+        "unconfirmed_mutation": {"destructive": ["place_*"], "confirmations": ["check_*"]},
+    },
+}
+
+
+def main() -> int:
+    """Prints the tables; returns 1 where a target is missed."""
+    spans = int(sys.argv[1]) if len(sys.argv) > 1 else SPANS
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        config = settings(folder)
+        store = build(folder / "spans.duckdb", spans)
+        tables = {f"evaluators over {spans:,} spans, ratio to the scan of their columns": scans(store, config)}
+        facts: dict[str, Any] = {}
+        sizes = {f"{SPANS:,} spans": store if spans == SPANS else build(folder / "small.duckdb", SPANS)}
+        if spans != SPANS:
+            sizes[f"{spans:,} spans"] = store
+        tables["whole evaluation"] = whole(sizes, config, None, GROWTH, 1, facts)
+        days = {f"1 day of {n}": build(folder / f"{n}.duckdb", n * A_DAY) for n in DAYS}
+        tables[f"evaluation of one day, {A_DAY:,} spans"] = whole(days, config, 1, NIGHT, 5, facts)
+        return 0 if report("evaluators", tables, facts) else 1
+
+
+def settings(folder: Path) -> Settings:
+    """Returns a configuration with rules for every evaluator, and a hundred benchmark cases."""
+    path = folder / "cases.jsonl"
+    path.write_text("\n".join(json.dumps({"case_id": f"task{n}", **CASE}) for n in range(100)), encoding="utf-8")
+    return Settings.model_validate({**SETTINGS, "cases": {"path": str(path)}})
+
+
+def build(path: Path, spans: int) -> Path:
+    """Writes a store of so many spans, in parts."""
+    with duckdb.connect(str(path)) as con:
+        con.execute((resources.files("agenttrace") / "schema.sql").read_text(encoding="utf-8"))
+        con.execute("INSERT INTO agenttrace_meta VALUES ('schema_version', '1')")
+        for first in range(0, spans, 500_000):
+            values = {"first": first, "last": min(first + 500_000, spans), "a_day": A_DAY}
+            con.execute(query("steps"), values)
+        con.execute(query("trajectories"))
+    return path
 
 
 def query(name: str) -> str:
@@ -33,53 +107,105 @@ def query(name: str) -> str:
     return Path(__file__).with_name(f"evaluators_{name}.sql").read_text(encoding="utf-8")
 
 
-def build(path: Path, spans: int) -> None:
-    """Writes a store of so many spans, in parts."""
-    with duckdb.connect(str(path)) as con:
-        con.execute((resources.files("agenttrace") / "schema.sql").read_text(encoding="utf-8"))
-        con.execute("INSERT INTO agenttrace_meta VALUES ('schema_version', '1')")
-        for first in range(0, spans, 500_000):
-            con.execute(query("steps"), {"first": first, "last": min(first + 500_000, spans)})
-        con.execute(query("trajectories"))
-
-
-def seconds(work: Callable[[], object], repeats: int = 5) -> float:
-    """Best processor time of all threads."""
-    best = float("inf")
-    for _ in range(repeats):
-        started = time.process_time()
-        work()
-        best = min(best, time.process_time() - started)
-    return best
-
-
-def compare(path: Path) -> None:
-    """Prints each evaluator's ratio to the scan of its columns."""
-    with duckdb.connect(str(path), read_only=True) as con:
-        con.execute("SET memory_limit = '2GB'")
+def scans(store: Path, config: Settings) -> list[Figure]:
+    """Measures each evaluator against the scan of its columns."""
+    evaluators = catalog.load()
+    with duckdb.connect(str(store), read_only=True) as con:
+        limit(con)
         prepare.select(con, prepare.Selection(None, None, include_open=False), 0)
-        prepare.relations(con, SETTINGS, {"budgets"})
-        for name, columns in SCANS.items():
-            evaluator = catalog.load()[name]
-            values = evaluator.values({}, SETTINGS.tools.model_dump())
-            scan = "SELECT " + ", ".join(f"max({column})" for column in columns.split(", ")) + " FROM stored_steps"
-            baseline = seconds(lambda scan=scan: con.execute(scan).fetchall())
-            taken = seconds(lambda text=evaluator.query, bound=values: con.execute(text, bound or None).fetchall())
-            print(f"{name:22} {taken:7.2f} s, {taken / baseline:6.2f} times the scan ({baseline:.2f} s)")
+        prepare.relations(con, config, {name for evaluator in evaluators.values() for name in evaluator.reads})
+        return [_against_scan(con, evaluator, config) for evaluator in evaluators.values()]
 
 
-def main() -> None:
-    """Builds a store and prints the ratios, then the time of a whole evaluation."""
-    spans = int(sys.argv[1]) if len(sys.argv) > 1 else SPANS
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "bench.duckdb"
-        build(path, spans)
-        compare(path)
-        started = time.process_time()
-        evaluation = run.evaluate(path, SETTINGS)
-        taken = time.process_time() - started
-        print(f"{'whole evaluation':22} {taken:7.2f} s, {len(evaluation.findings)} findings, {spans} spans")
+def _against_scan(con: duckdb.DuckDBPyConnection, evaluator: Evaluator, config: Settings) -> Figure:
+    values = evaluator.values(config.evaluators.get(evaluator.name, {}), config.tools.model_dump())
+    statements = scan(con, columns(con, evaluator.query, values))
+    works = [
+        Work("scan", lambda: lambda: [con.execute(statement).fetchall() for statement in statements], repeats=3),
+        Work(
+            evaluator.name,
+            lambda: lambda: con.execute(evaluator.query, values or None).fetchall(),
+            TARGETS.get(evaluator.name),
+        ),
+    ]
+    return measure(works, rounds=5)[1]
+
+
+def scan(con: duckdb.DuckDBPyConnection, read: Mapping[str, list[str]]) -> list[str]:
+    """Returns one statement per table that reads these columns; the sum is what no statistics know without reading."""
+    numbers = {"steps": "step_index", "trajectories": "tool_call_count"}
+    return [
+        f"SELECT sum({numbers[table]}), {', '.join(f'max({column})' for column in names)} FROM stored_{table}"
+        for table, names in read.items()
+        if names
+    ]
+
+
+def columns(con: duckdb.DuckDBPyConnection, text: str, values: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Returns the columns of `steps` and `trajectories` that the scans of a query's plan read or filter by."""
+    row = con.execute(f"EXPLAIN (FORMAT json) {text}", values or None).fetchone()
+    found: dict[str, set[str]] = {"steps": set(), "trajectories": set()}
+    nodes: list[dict[str, Any]] = json.loads(row[1]) if row else []
+    while nodes:
+        node = nodes.pop()
+        nodes += node["children"]
+        database, _, table = str(node["extra_info"].get("Table", "")).rpartition(".main.")
+        if table in found and "temp" not in database:
+            words = re.findall(r"\w+", f"{node['extra_info'].get('Projections')} {node['extra_info'].get('Filters')}")
+            known = con.execute("SELECT column_name FROM (DESCRIBE FROM query_table($t))", {"t": f"stored_{table}"})
+            found[table] |= {name for (name,) in known.fetchall()}.intersection(words)
+    return {table: sorted(names) for table, names in found.items()}
+
+
+def whole(
+    stores: Mapping[str, Path], config: Settings, days: int | None, target: float, rounds: int, facts: dict[str, Any]
+) -> list[Figure]:
+    """Measures evaluations of all, or of the last days, each in a process of its own, against the first of them."""
+    works = [
+        Work(name, functools.partial(_evaluation, name, path, config, days, facts)) for name, path in stores.items()
+    ]
+    figures = measure(works, rounds=rounds)
+    return [figures[0], *(replace(figure, target=target) for figure in figures[1:])]
+
+
+def _evaluation(
+    name: str, store: Path, config: Settings, days: int | None, facts: dict[str, Any]
+) -> Callable[[], float]:
+    def work() -> float:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            cpu_s, peak_mb, counts = pool.submit(evaluate, store, config, days).result()
+        facts[f"{name}: peak memory, MB"] = round(peak_mb)
+        facts[f"{name}: runs, findings"] = counts
+        return cpu_s
+
+    return work
+
+
+def evaluate(store: Path, config: Settings, days: int | None) -> tuple[float, float, tuple[int, int]]:
+    """Evaluates a store, or its last days; returns processor time, peak memory in MB, counts of runs and findings."""
+    opened = run.open_store
+
+    def open_limited(db: Path) -> duckdb.DuckDBPyConnection:
+        con = opened(db)
+        limit(con)
+        return con
+
+    run.open_store = open_limited
+    with opened(store) as con:
+        row = con.execute("SELECT max(start_time)::DATE FROM trajectories").fetchone()
+    last = (row[0] if row else FIRST_DAY.date()) + timedelta(days=1)
+    since = datetime(last.year, last.month, last.day, tzinfo=UTC) - timedelta(days=days) if days else None
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    evaluation = run.evaluate(store, config, since=since)
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return cpu_s, after.ru_maxrss / 1024, (evaluation.run["trajectories"], len(evaluation.findings))
+
+
+def limit(con: duckdb.DuckDBPyConnection) -> None:
+    """Gives DuckDB the memory that the targets are for."""
+    con.execute("SET memory_limit = '2GB'")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -9,18 +9,34 @@ import json
 import os
 import platform
 import statistics
+import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import rich
+from rich.console import Console
 from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results"
 _PACKAGES = ("duckdb", "opentelemetry-sdk", "orjson", "protobuf", "pyarrow")
+_WIDTH = 140
+
+
+class Taken(NamedTuple):
+    """What a run took in other processes, while this one only waited: it stands in place of this one's time.
+
+    Attributes:
+        cpu_s: Processor time, of whatever the table counts: a run, a request, a span.
+        wall_s: Wall time of the same.
+        more: What else was measured, each a column of the table; the name ends with the unit.
+    """
+
+    cpu_s: float
+    wall_s: float
+    more: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True)
@@ -29,8 +45,8 @@ class Work:
 
     Attributes:
         name: The row's name.
-        prepare: Makes, outside of the time taken, the call to measure; what the call returns is other processes' time
-            in seconds, or anything else, which is not counted.
+        prepare: Makes, outside of the time taken, the call to measure; what the call returns is `Taken`, or seconds of
+            other processes to add, or anything else, which is not counted.
         target: The highest ratio that is good enough; None where nothing was promised.
         repeats: Runs within a round, for what is too short to time.
     """
@@ -51,6 +67,8 @@ class Figure:
     cpu_ratio: float
     wall_ratio: float
     target: float | None
+    rounds: int = 1
+    more: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
     def is_met(self) -> bool:
@@ -58,71 +76,127 @@ class Figure:
         return self.target is None or round(self.cpu_ratio, 2) <= self.target
 
 
+@dataclass(frozen=True)
+class Amount:
+    """One row of what is no time: bytes on disk, memory."""
+
+    part: str
+    amount: float
+    unit: str
+    ratio: float
+    target: float | None = None
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the target is reached; True where there is none."""
+        return self.target is None or round(self.ratio, 2) <= self.target
+
+
+# A mapping is a row of other columns, without a target.
+Row = Figure | Amount | Mapping[str, float]
+Rows = Sequence[Figure] | Sequence[Amount] | Sequence[Mapping[str, float]]
+
+
 def measure(works: Sequence[Work], *, rounds: int = 9) -> list[Figure]:
     """Measures works in turn; the first one is the baseline."""
     times = [[_timed(work) for work in works] for _ in range(rounds)]
     return [
-        Figure(
-            work.name,
-            *(statistics.median(row[index][kind] for row in times) for kind in (0, 1)),
-            *(statistics.median(row[index][kind] / row[0][kind] for row in times) for kind in (0, 1)),
-            work.target,
-        )
+        figure(work.name, [row[index] for row in times], [row[0] for row in times], work.target)
         for index, work in enumerate(works)
     ]
 
 
-def _timed(work: Work) -> tuple[float, float]:
+def figure(part: str, taken: Sequence[Taken], baseline: Sequence[Taken], target: float | None = None) -> Figure:
+    """Makes a row of what the rounds took; for what another program has measured, else see `measure`."""
+    pairs = list(zip(taken, baseline, strict=True))
+    return Figure(
+        part,
+        statistics.median(run.cpu_s for run in taken),
+        statistics.median(run.wall_s for run in taken),
+        statistics.median(run.cpu_s / base.cpu_s for run, base in pairs),
+        statistics.median(run.wall_s / base.wall_s for run, base in pairs),
+        target,
+        len(taken),
+        {name: statistics.median(run.more[name] for run in taken) for name in taken[0].more},
+    )
+
+
+def amounts(unit: str, values: Mapping[str, float], targets: Mapping[str, float] | None = None) -> list[Amount]:
+    """Makes rows of amounts; the first one is the baseline."""
+    base = next(iter(values.values()))
+    return [Amount(part, value, unit, value / base, (targets or {}).get(part)) for part, value in values.items()]
+
+
+def _timed(work: Work) -> Taken:
     run = work.prepare()
     gc.collect()
-    cpu, wall, others = time.process_time(), time.perf_counter(), 0.0
+    cpu, wall, others, found = time.process_time(), time.perf_counter(), 0.0, None
     for _ in range(work.repeats):
         found = run()
         others += found if isinstance(found, float) else 0.0
     cpu, wall = time.process_time() - cpu + others, time.perf_counter() - wall
-    return max(cpu, 1e-9) / work.repeats, max(wall, 1e-9) / work.repeats
+    if isinstance(found, Taken):
+        return Taken(max(found.cpu_s, 1e-9), max(found.wall_s, 1e-9), found.more)
+    return Taken(max(cpu, 1e-9) / work.repeats, max(wall, 1e-9) / work.repeats)
 
 
-def report(name: str, tables: dict[str, list[Figure]], facts: dict[str, Any] | None = None) -> bool:
+def report(name: str, tables: Mapping[str, Rows], facts: Mapping[str, Any] | None = None) -> bool:
     """Prints tables and facts, keeps them as `results/<name>.json`, and says whether all targets are met."""
-    for title, figures in tables.items():
-        rich.print(_table(title, figures))
+    console = Console(width=_WIDTH)
+    for title, rows in tables.items():
+        console.print(_table(title, rows))
     for fact, value in (facts or {}).items():
-        print(f"{fact}: {value}")
+        console.print(f"{fact}: {value}", markup=False, highlight=False)
     content = {
         "machine": {
             "cores": os.cpu_count(),
             "python": platform.python_version(),
             **{package: version(package) for package in _PACKAGES},
         },
-        "tables": {title: [asdict(figure) for figure in figures] for title, figures in tables.items()},
+        "tables": {title: [_plain(row) for row in rows] for title, rows in tables.items()},
         "facts": facts or {},
     }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    return all(figure.is_met for figures in tables.values() for figure in figures)
+    print(f"kept as {RESULTS.name}/{name}.json; `cog -r README.md` brings README's tables up to date", file=sys.stderr)
+    return all(isinstance(row, Mapping) or row.is_met for rows in tables.values() for row in rows)
 
 
-def _table(title: str, figures: list[Figure]) -> Table:
+def _plain(row: Row) -> dict[str, Any]:
+    return dict(row) if isinstance(row, Mapping) else asdict(row)
+
+
+def _table(title: str, rows: Rows) -> Table:
     table = Table(title=title, title_justify="left")
-    table.add_column("part")
-    for column in ("processor", "ratio", "wall", "ratio", "target"):
+    if isinstance(rows[0], Mapping):
+        for column in rows[0]:
+            table.add_column(column, justify="right")
+        for row in rows:
+            table.add_row(*map(_number, row.values()))
+        return table
+    table.add_column("part", no_wrap=True)
+    more = list(dict.fromkeys(name for row in rows if isinstance(row, Figure) for name in row.more))
+    is_time = isinstance(rows[0], Figure)
+    for column in (*(("processor", "ratio", "wall", "ratio") if is_time else ("amount", "ratio")), *more, "target"):
         table.add_column(column, justify="right")
-    for figure in figures:
-        target = "" if figure.target is None else f"{figure.target:.2f} {'met' if figure.is_met else 'MISSED'}"
-        table.add_row(
-            figure.part,
-            _seconds(figure.cpu_s),
-            f"{figure.cpu_ratio:.2f}",
-            _seconds(figure.wall_s),
-            f"{figure.wall_ratio:.2f}",
-            target,
-        )
+    for row in rows:
+        target = "" if row.target is None else f"{row.target:.2f} {'met' if row.is_met else 'MISSED'}"
+        if isinstance(row, Figure):
+            cells = [seconds(row.cpu_s), f"{row.cpu_ratio:.2f}", seconds(row.wall_s), f"{row.wall_ratio:.2f}"]
+            cells += [_number(row.more[name]) if name in row.more else "" for name in more]
+        else:
+            cells = [f"{_number(row.amount)} {row.unit}", f"{row.ratio:.2f}"]
+        table.add_row(row.part, *cells, target)
     return table
 
 
-def _seconds(seconds: float) -> str:
+def seconds(value: float) -> str:
+    """Returns a time with its unit."""
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
-        if seconds * factor >= 1:
-            return f"{seconds * factor:.1f} {unit}"
-    return f"{seconds * 1e9:.0f} ns"
+        if value * factor >= 1:
+            return f"{value * factor:.1f} {unit}"
+    return f"{value * 1e9:.0f} ns"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

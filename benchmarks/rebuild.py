@@ -1,181 +1,128 @@
-"""Spans -> steps and trajectories, as a multiple of DuckDB's scan of the spans' attributes in the same run.
+"""Rebuild of steps and trajectories: what a span costs by convention, a small store, a year's store, and long traces.
 
-Run: `python benchmarks/rebuild.py [TRACES]`. Each trace is one agent with five model calls, whose input repeats the
-history, and four tool calls.
+Run: `python benchmarks/rebuild.py [SPANS [A_DAY]]`: spans per convention (5,000 by default), spans of a day (5,000).
 """
 
-import json
+import shutil
 import sys
-import time
-from collections.abc import Iterator
-from importlib import resources
-from typing import Any
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
 
 import duckdb
-import pyarrow as pa
+from ratios import Figure, Work, measure, report
+from rebuild_traces import CONVENTIONS, START_NS, TURNS, empty, made, mark, multiplied, recorded, rows_of
 
 from agenttrace.rebuild import rebuild
-from agenttrace.spans import hot_attributes
+from agenttrace.spans import SpanRow
+from agenttrace.spool import Spool, spool_folder
+from agenttrace.store import open_store, refresh
 
-TURNS = 5
-START_NS = 1_790_000_000_000_000_000
-MS = 1_000_000
-
-Json = dict[str, Any]
-
-
-def model_gen_ai(history: list[Json], call: Json, tools: list[Json]) -> Json:
-    output = [{"role": "assistant", "parts": [{"type": "tool_call", **call}]}]
-    return {
-        "gen_ai.operation.name": "chat",
-        "gen_ai.provider.name": "openai",
-        "gen_ai.request.model": "gpt-4o",
-        "gen_ai.usage.input_tokens": 100,
-        "gen_ai.usage.output_tokens": 20,
-        "gen_ai.input.messages": json.dumps(history),
-        "gen_ai.output.messages": json.dumps(output),
-        "gen_ai.tool.definitions": json.dumps(tools),
-    }
+DAYS = (1, 30, 365)
+LONG_TRACE = 20_000
+# The two attributes are an LLM call's largest and none at all.
+SCAN = "SELECT count(attributes ->> '$.\"gen_ai.input.messages\"'), count(attributes ->> '$.x') FROM spans"
 
 
-def model_openinference(history: list[Json], call: Json, tools: list[Json]) -> Json:
-    found: Json = {
-        "openinference.span.kind": "LLM",
-        "llm.model_name": "gpt-4o",
-        "llm.token_count.prompt": 100,
-        "llm.token_count.completion": 20,
-    }
-    for number, message in enumerate(history):
-        head = f"llm.input_messages.{number}.message"
-        part = message["parts"][0]
-        found[f"{head}.role"] = message["role"]
-        if part["type"] == "tool_call_response":
-            found |= {f"{head}.tool_call_id": part["id"], f"{head}.content": json.dumps(part["response"])}
-        elif part["type"] == "text":
-            found[f"{head}.content"] = part["content"]
-    head = "llm.output_messages.0.message"
-    found |= {
-        f"{head}.role": "assistant",
-        f"{head}.tool_calls.0.tool_call.id": call["id"],
-        f"{head}.tool_calls.0.tool_call.function.name": call["name"],
-        f"{head}.tool_calls.0.tool_call.function.arguments": json.dumps(call["arguments"]),
-    }
-    for number, tool in enumerate(tools):
-        found[f"llm.tools.{number}.tool.json_schema"] = json.dumps(tool)
-    return found
+def main(spans: int = 5_000, a_day: int = 5_000) -> bool:
+    """Prints and keeps the tables."""
+    return report(
+        "rebuild",
+        {
+            f"rebuild of {spans} spans; the scan of their attributes = 1": by_convention(spans),
+            "one run; opening an empty store = 1": one_run(),
+            f"{a_day} spans of one more day; in a store of one day = 1": one_more_day(a_day),
+            f"one trace of {LONG_TRACE} spans; as many in traces of ten = 1": long_trace(),
+        },
+    )
 
 
-def tool_gen_ai(call: Json, result: Json) -> Json:
-    return {
-        "gen_ai.operation.name": "execute_tool",
-        "gen_ai.tool.name": call["name"],
-        "gen_ai.tool.call.id": call["id"],
-        "gen_ai.tool.call.arguments": json.dumps(call["arguments"]),
-        "gen_ai.tool.call.result": json.dumps(result),
-    }
+def rebuilt(con: duckdb.DuckDBPyConnection) -> Work:
+    """The rebuild of a store whose traces are all new."""
+
+    def prepare() -> Callable[[], object]:
+        mark(con)
+        return lambda: rebuild(con)
+
+    return Work("rebuild", prepare)
 
 
-def tool_openinference(call: Json, result: Json) -> Json:
-    return {
-        "openinference.span.kind": "TOOL",
-        "tool.name": call["name"],
-        "tool.id": call["id"],
-        "input.value": json.dumps(call["arguments"]),
-        "output.value": json.dumps(result),
-    }
-
-
-CONVENTIONS: dict[str, tuple[Any, Any, Json]] = {
-    "gen_ai": (model_gen_ai, tool_gen_ai, {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "restock"}),
-    "openinference": (
-        model_openinference,
-        tool_openinference,
-        {"openinference.span.kind": "AGENT", "agent.name": "restock"},
-    ),
-}
-
-
-def attributes_of_trace(convention: str, trace: int) -> Iterator[Json]:
-    model, tool, agent = CONVENTIONS[convention]
-    tools = [
-        {"name": f"tool_{n}", "description": "Does a thing. " * 4, "parameters": {"type": "object"}} for n in range(4)
+def by_convention(spans: int) -> list[Figure]:
+    """A row per convention that has recordings, and per one of which traces are made here."""
+    rows: list[Figure] = []
+    source = recorded()
+    names = [
+        name
+        for (name,) in source.execute(
+            "SELECT DISTINCT convention FROM steps WHERE convention IS NOT NULL ORDER BY 1"
+        ).fetchall()
     ]
-    history: list[Json] = [
-        {"role": "user", "parts": [{"type": "text", "content": f"restock item {trace} " + "rice " * 40}]}
-    ]
-    yield agent
-    for turn in range(TURNS):
-        call: Json = {
-            "id": f"call_{trace}_{turn}",
-            "name": f"tool_{turn % 4}",
-            "arguments": {"item": "rice", "qty": turn},
-        }
-        result = {"order": f"o-{trace}-{turn}", "note": "delivered " * 10}
-        yield model(history, call, tools)
-        if turn < TURNS - 1:
-            yield tool(call, result)
-            answer = {"type": "tool_call_response", "id": call["id"], "response": result}
-            history = [
-                *history,
-                {"role": "assistant", "parts": [{"type": "tool_call", **call}]},
-                {"role": "tool", "parts": [answer]},
-            ]
+    stores = [(f"{name}, made here", lambda name=name: made(name, spans // (2 * TURNS))) for name in CONVENTIONS]
+    stores += [(name, lambda name=name: multiplied(source, name, spans)) for name in names]
+    for name, store in stores:
+        con = store()
+        (count,) = con.execute("SELECT count(*) FROM spans").fetchone() or (0,)
+        scan = Work("scan", lambda con=con: lambda: con.execute(SCAN).fetchall(), repeats=5)
+        _, found = measure([scan, rebuilt(con)], rounds=3)
+        more = {"us a span": found.cpu_s / count * 1e6}
+        rows.append(
+            Figure(name, found.cpu_s, found.wall_s, found.cpu_ratio, found.wall_ratio, None, found.rounds, more)
+        )
+        con.close()
+    return rows
 
 
-def filled(convention: str, traces: int) -> duckdb.DuckDBPyConnection:
-    """A store in memory whose traces are all dirty."""
-    rows: list[Json] = []
-    for trace in range(traces):
-        for number, attributes in enumerate(attributes_of_trace(convention, trace)):
-            start = START_NS + (trace * 20 + number) * MS
-            rows.append(
-                {
-                    "trace_id": f"{trace + 1:032x}",
-                    "span_id": f"{number + 1:016x}",
-                    "parent_span_id": f"{1:016x}" if number else None,
-                    "name": "span",
-                    "span_kind": "internal",
-                    "start_time_unix_nano": start,
-                    "end_time_unix_nano": start + (MS // 2 if number else 20 * MS),
-                    "status_code": "unset",
-                    "scope_name": "benchmark",
-                    **hot_attributes(attributes)._asdict(),
-                    "attributes": json.dumps(attributes),
-                    **dict.fromkeys(("events", "links"), "[]"),
-                    **dict.fromkeys(("resource_attributes", "scope_attributes"), "{}"),
-                    **{f"{of}dropped_attributes_count": 0 for of in ("", "resource_", "scope_")},
-                    **dict.fromkeys(("dropped_events_count", "dropped_links_count"), 0),
-                }
-            )
-    con = duckdb.connect()
-    con.execute((resources.files("agenttrace") / "schema.sql").read_text(encoding="utf-8"))
-    con.execute("SET TimeZone = 'UTC'")
-    con.register("incoming", pa.Table.from_pylist(rows))
-    con.execute("INSERT INTO spans BY NAME SELECT *, now() AS received_at FROM incoming")
-    con.execute("INSERT INTO dirty_traces SELECT DISTINCT trace_id FROM spans")
-    return con
+def one_run() -> list[Figure]:
+    """What a command pays for the smallest change."""
+
+    def first() -> Callable[[], object]:
+        con = made("gen_ai", 1)
+        mark(con)
+        return lambda: rebuild(con)
+
+    return measure(
+        [Work("an empty store", lambda: lambda: empty().close()), Work("rebuild of one run", first)], rounds=9
+    )
 
 
-def processor_time(work: Any) -> float:
-    started = time.process_time()
-    work()
-    return time.process_time() - started
+def one_more_day(a_day: int) -> list[Figure]:
+    """A day comes in through the spool into stores of 1, 30 and 365 days before it."""
+    query = Path(__file__).with_name("rebuild_days.sql").read_text(encoding="utf-8")
+    rows = rows_of("gen_ai", a_day // (2 * TURNS))
+    incoming = [SpanRow(**dict.fromkeys(SpanRow._fields) | row) for row in rows]
+    with tempfile.TemporaryDirectory() as folder:
+
+        def prepare(days: int) -> Callable[[], object]:
+            db = Path(folder) / f"{days}.duckdb"
+            if not db.exists():
+                Spool(spool_folder(db)).write("spans", incoming[:1])
+                refresh(db)
+                with duckdb.connect(db) as con:
+                    for statement in con.extract_statements(query):
+                        values = {"days": days, "a_day": a_day, "before": START_NS}
+                        con.execute(
+                            statement,
+                            {name: value for name, value in values.items() if name in statement.named_parameters},
+                        )
+            copy = Path(folder) / "copy.duckdb"
+            shutil.copy(db, copy)
+            Spool(spool_folder(copy)).write("spans", incoming)
+            return lambda: refresh(copy)
+
+        works = [Work(f"{days} days before it", lambda days=days: prepare(days)) for days in DAYS]
+        figures = measure(works, rounds=5)
+        with open_store(Path(folder) / "copy.duckdb") as con:
+            (linked,) = con.execute("SELECT count(*) FROM steps WHERE turn_span_id IS NOT NULL").fetchone() or (0,)
+        assert linked == a_day // (2 * TURNS) * (TURNS - 1)
+    return figures
 
 
-def main() -> None:
-    """Prints one line per convention."""
-    traces = int(sys.argv[1]) if len(sys.argv) > 1 else 2_000
-    scan = "SELECT count(attributes ->> '$.\"gen_ai.input.messages\"'), count(attributes ->> '$.x') FROM spans"
-    for convention in CONVENTIONS:
-        con = filled(convention, traces)
-        base = min(processor_time(lambda con=con: con.execute(scan).fetchall()) for _ in range(3))
-        taken = processor_time(lambda con=con: rebuild(con))
-        (spans,) = con.execute("SELECT count(*) FROM steps").fetchone() or (0,)
-        (linked,) = con.execute("SELECT count(*) FROM steps WHERE turn_span_id IS NOT NULL").fetchone() or (0,)
-        assert linked == traces * (TURNS - 1)
-        each = taken / spans * 1e6
-        print(f"{convention:14} {spans:7} spans: {taken / base:6.1f} times the scan, {each:5.0f} us of processor each")
+def long_trace() -> list[Figure]:
+    """Nothing grows with the square of a trace's length."""
+    runs = LONG_TRACE // (2 * TURNS)
+    many, one = made("gen_ai", runs), made("gen_ai", runs, in_one_trace=True)
+    return measure([Work("many traces", rebuilt(many).prepare), Work("one trace", rebuilt(one).prepare)], rounds=3)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(not main(*map(int, sys.argv[1:])))

@@ -1,13 +1,13 @@
 """Write path: SDK spans -> segment, and -> table, against DuckDB's INSERT of ready Arrow columns (= 1.00).
 
-Processor time, the median of rounds that measure all of them in turn, so that a busy machine slows all alike.
+Run: `python benchmarks/write_path.py [STORED...]`: how many spans are in the store already when more come in (0 and
+1,000,000 unless told otherwise; 10,000,000 take 2 minutes to make and 1 GB of disk).
 """
 
-import statistics
+import shutil
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import duckdb
@@ -16,13 +16,17 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from ratios import Figure, Work, measure, report
 
 from agenttrace.exporter import DuckDBSpanExporter, sdk_span_row
 from agenttrace.spool import Spool, read_segment, spool_folder
-from agenttrace.store import open_store
+from agenttrace.store import compact_store, open_store
 
 SPANS = 8_192
-TARGETS = {"spans -> segment": 2.2, "spans -> table": 3.0}
+SMALL = 8
+STORED = (0, 1_000_000)
+FILL = Path(__file__).with_name("write_path_stored.sql").read_text(encoding="utf-8")
+SCHEMA = (Path(__file__).parent.parent / "agenttrace" / "schema.sql").read_text(encoding="utf-8")
 
 
 def make_spans() -> list[ReadableSpan]:
@@ -53,63 +57,131 @@ class Bench:
     def __init__(self, folder: Path, spans: list[ReadableSpan]) -> None:
         self.folder = folder
         self.spans = spans
-        self.round = 0
-        Spool(spool_folder(folder / "source.duckdb")).write("spans", [sdk_span_row(span) for span in spans])
-        [segment] = Spool(spool_folder(folder / "source.duckdb")).segments()
+        self.number = 0
+        self.rows = [sdk_span_row(span) for span in spans]
+        source = Spool(spool_folder(folder / "source.duckdb"))
+        source.write("spans", self.rows)
+        [segment] = source.segments()
         self.columns = read_segment(segment).table
-        self.schema = (Path(__file__).parent.parent / "agenttrace" / "schema.sql").read_text()
+
+    def db(self) -> Path:
+        """Returns the path of a store that is not there yet."""
+        self.number += 1
+        return self.folder / f"{self.number}.duckdb"
 
     def insert(self) -> Callable[[], object]:
         """The baseline: an open connection, ready columns, one transaction."""
-        con = duckdb.connect(self.folder / f"insert{self.round}.duckdb")
-        con.execute(self.schema)
+        con = duckdb.connect(self.db())
+        con.execute(SCHEMA)
         con.register("columns", self.columns)
         return lambda: con.execute("INSERT INTO spans BY NAME SELECT * FROM columns")
 
     def segment(self) -> Callable[[], object]:
         """Spans to an acknowledged segment."""
-        exporter = DuckDBSpanExporter(self.folder / f"segment{self.round}.duckdb")
+        exporter = DuckDBSpanExporter(self.db())
         return lambda: exporter.export(self.spans)
 
     def table(self) -> Callable[[], object]:
         """Spans to rows of a store that exists, the file opened and closed."""
-        db = self.folder / f"table{self.round}.duckdb"
-        exporter = DuckDBSpanExporter(db)
+        exporter = self.flushed()
+
+        def run() -> None:
+            exporter.export(self.spans)
+            exporter.force_flush()
+            check(exporter.db)
+
+        return run
+
+    def flushed(self) -> DuckDBSpanExporter:
+        """Makes an exporter whose store exists."""
+        exporter = DuckDBSpanExporter(self.db())
         exporter.export(self.spans[:1])
+        exporter.force_flush()
+        return exporter
+
+    def one_span(self) -> Callable[[], object]:
+        """One span to an acknowledged segment."""
+        exporter = DuckDBSpanExporter(self.db())
+        return lambda: exporter.export(self.spans[:1])
+
+    def waiting(self, size: int) -> Callable[[], object]:
+        """Segments of so many rows to the table."""
+        exporter = self.flushed()
+        spool = Spool(spool_folder(exporter.db))
+        for first in range(0, SPANS, size):
+            spool.write("spans", self.rows[first : first + size])
+        return lambda: compact_store(exporter.db, budget_s=60)
+
+    def stored(self, source: Path) -> Callable[[], object]:
+        """Spans to rows of a store that holds others, at the second flush."""
+        db = self.db()
+        shutil.copy(source, db)
+        exporter = DuckDBSpanExporter(db)
+        exporter.export(self.spans[: SPANS // 2])
         exporter.force_flush()
 
         def run() -> None:
             exporter.export(self.spans)
             exporter.force_flush()
+            db.unlink()
 
         return run
 
 
-def main(rounds: int = 9) -> None:
-    """Prints a line per part."""
-    spans = make_spans()
-    times: dict[str, list[float]] = {}
+def check(db: Path) -> None:
+    """Everything has arrived, once. Few microseconds, beside what is measured: the ledger says it all."""
+    assert not Spool(spool_folder(db)).segments()
+
+
+def fill(db: Path, spans: int) -> Path:
+    """Writes a store of so many spans."""
+    with duckdb.connect(db) as con:
+        con.execute(SCHEMA)
+        con.execute("INSERT INTO agenttrace_meta VALUES ('schema_version', '1')")
+        for first in range(0, spans, 1_000_000):
+            con.execute(FILL, {"first": first, "last": min(first + 1_000_000, spans)})
+    return db
+
+
+def count(bench: Bench) -> None:
+    """Looks into one store: each span once, the one that was delivered twice, too."""
+    exporter = bench.flushed()
+    exporter.export(bench.spans)
+    exporter.force_flush()
+    with open_store(exporter.db) as con:
+        assert con.execute("SELECT count(*), count(DISTINCT span_id) FROM spans").fetchone() == (SPANS, SPANS)
+
+
+def main(stored: Sequence[int] = STORED) -> bool:
+    """Prints the tables; True where the targets are met."""
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder), spans)
-        for bench.round in range(rounds):
-            for name, prepare in (
-                ("INSERT of ready columns", bench.insert),
-                ("spans -> segment", bench.segment),
-                ("spans -> table", bench.table),
-            ):
-                run = prepare()
-                start = time.process_time()
-                run()
-                times.setdefault(name, []).append(time.process_time() - start)
-        check = open_store(Path(folder) / "table0.duckdb")
-        assert check.execute("SELECT count(*) FROM spans").fetchone() == (SPANS,)
-        check.close()
-    baseline = statistics.median(times["INSERT of ready columns"])
-    for name, values in times.items():
-        median = statistics.median(values)
-        target = f"  target {TARGETS[name]}" if name in TARGETS else ""
-        print(f"{name:26} {median * 1e3:8.1f} ms  {median / baseline:6.2f}{target}")
+        bench = Bench(Path(folder), make_spans())
+        count(bench)
+        insert = Work("INSERT of ready columns", bench.insert)
+        tables: dict[str, list[Figure]] = {
+            f"{SPANS:,} spans": measure(
+                [
+                    insert,
+                    Work("spans -> segment", bench.segment, target=2.2),
+                    Work("spans -> table", bench.table, target=3.0),
+                    Work("one span -> segment", bench.one_span, repeats=50),
+                ]
+            ),
+            "Segments that wait -> table": measure(
+                [
+                    Work(f"{SPANS // size:,} of {size:,}", lambda size=size: bench.waiting(size))
+                    for size in (SPANS, SMALL)
+                ],
+                rounds=3,
+            ),
+        }
+        sources = {spans: fill(Path(folder) / f"stored{spans}.duckdb", spans) for spans in stored}
+        tables[f"{SPANS:,} spans -> table that holds others"] = measure(
+            [Work(f"{spans:,} spans", lambda source=source: bench.stored(source)) for spans, source in sources.items()],
+            rounds=5,
+        )
+    return report("write_path", tables)
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    sys.exit(0 if main([int(spans) for spans in sys.argv[1:]] or STORED) else 1)
