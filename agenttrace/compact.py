@@ -16,6 +16,7 @@ import duckdb
 
 from agenttrace import private
 from agenttrace.errors import SpoolError
+from agenttrace.guard import warn_once
 from agenttrace.segments import Content, table_of
 from agenttrace.spool import Segment, Spool, load_segment
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 # What one transaction holds in memory, before DuckDB's own copies.
 BATCH_BYTES = 64 << 20
-_BATCH_SEGMENTS = 4096
+_BATCH_SEGMENTS = 1_024
 
 # Errors that say that the rows are at fault, not the disk, the memory or another program.
 _ROW_ERRORS = (
@@ -82,7 +83,7 @@ def compact(
         batch_bytes: Bound of the rows that one transaction takes.
 
     Raises:
-        duckdb.Error: The disk is full, or memory is.
+        duckdb.Error: The disk is full.
     """
     spool.clean()
     segments = spool.segments()
@@ -97,7 +98,8 @@ def compact(
     for batch in _batches(spool, waiting, batch_bytes):
         count += _store(con, spool, batch, gone)
         gone = set[str]()
-        if deadline is not None and time.monotonic() >= deadline:
+        # What could not be stored does not count, or it would keep off those behind it for ever.
+        if count and deadline is not None and time.monotonic() >= deadline:
             break
     return Compacted(count, len(spool.set_aside_paths()) - before)
 
@@ -124,7 +126,7 @@ def _batches(spool: Spool, segments: Iterable[Segment], batch_bytes: int) -> Ite
 
 
 def _store(con: duckdb.DuckDBPyConnection, spool: Spool, batch: Sequence[_Read], gone: Iterable[str]) -> int:
-    """Stores a batch in one transaction; where rows are refused, segment by segment, to find whose they are."""
+    """Stores a batch in one transaction; where rows are refused or do not fit into memory, segment by segment."""
     try:
         _commit(con, batch, gone)
     except _ROW_ERRORS as err:
@@ -132,11 +134,25 @@ def _store(con: duckdb.DuckDBPyConnection, spool: Spool, batch: Sequence[_Read],
             return sum(_store(con, spool, [read], gone) for read in batch)
         spool.set_aside(batch[0].segment, f"the store refuses it: {type(err).__name__}: {err}")
         return 0
+    except (duckdb.Error, MemoryError) as err:
+        if not _is_short_of_memory(err):
+            raise
+        if len(batch) > 1:
+            return sum(_store(con, spool, [read], gone) for read in batch)
+        # It is whole, and may fit elsewhere: a command may take more memory than an agent.
+        path = batch[0].segment.path
+        warn_once(f"memory {path}", "%s: waits, its %d rows do not fit into memory", path, batch[0].segment.rows)
+        return 0
     # DuckDB makes its log as the process's umask says, and a kill leaves it.
     store = spool.folder.with_suffix("")
     private.follow(store.with_name(f"{store.name}.wal"), store)
     spool.remove(read.segment for read in batch)
     return len(batch)
+
+
+def _is_short_of_memory(err: Exception) -> bool:
+    # A commit says it in a class of its own.
+    return isinstance(err, (duckdb.OutOfMemoryException, MemoryError)) or "could not allocate block" in str(err)
 
 
 def _commit(con: duckdb.DuckDBPyConnection, batch: Sequence[_Read], gone: Iterable[str]) -> None:

@@ -86,7 +86,7 @@ def old_spool(path: Path, refreshed: "Refreshed") -> Line | None:
 
 def nothing_recorded(path: Path) -> Line:
     """Returns why a store has nothing to show, as far as can be told from outside of the agent's program."""
-    from agenttrace.store import nearby_stores
+    from agenttrace.nearby import nearby_stores
 
     others = [os.path.relpath(other) for other in nearby_stores(path) if other.resolve() != path.resolve()]
     elsewhere = f"\nAnother store is near: {', '.join(others[:5])}; name it with --db." if others else ""

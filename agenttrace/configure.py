@@ -20,6 +20,7 @@ from agenttrace.batch import FlushResult, SpanBatcher
 from agenttrace.errors import ConfigError
 from agenttrace.exporter import DuckDBSpanExporter, record_outcome
 from agenttrace.guard import guarded, warn_once
+from agenttrace.ids import OwnIds
 from agenttrace.redact import configure_redaction
 from agenttrace.spool import default_db, real_path
 
@@ -69,9 +70,11 @@ def configure(
         redact: Called with each text after the patterns; returns what may be recorded.
 
     Raises:
-        ConfigError: The target is of no known kind.
+        ConfigError: The target is of no known kind, or the interval is none.
     """
     kind, address = _target(target)
+    if not 0 < flush_interval <= threading.TIMEOUT_MAX:
+        raise ConfigError(f"configure: flush_interval is {flush_interval!r}; expected seconds, such as 1.0.")
     patterns = list(redact_patterns)
     if patterns or redact is not None:
         configure_redaction(patterns, function=redact)
@@ -140,7 +143,7 @@ def _provider(service_name: str | None) -> Any:
             type(current).__qualname__,
         )
         return None
-    provider = TracerProvider(resource=_resource(service_name), span_limits=_own_limits())
+    provider = TracerProvider(resource=_resource(service_name), span_limits=_own_limits(), id_generator=OwnIds())
     trace.set_tracer_provider(provider)
     return provider
 

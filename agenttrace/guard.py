@@ -110,6 +110,10 @@ def guarded(
 
 
 def warn_once(cause: str, message: str, *values: object) -> None:
-    """Logs a warning the first time that its cause comes up."""
+    """Logs a warning the first time that its cause comes up; a logging handler that fails is not our concern."""
     if guard.is_new(("warning", cause, "")):
-        _logger.warning(message, *values)
+        try:
+            _logger.warning(message, *values)
+        except Exception as error:
+            if is_programs_own(error):
+                raise

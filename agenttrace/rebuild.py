@@ -7,6 +7,7 @@ longer than to look, so what few traces need stands between `-- if CONDITION` an
 
 import hashlib
 import re
+import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,14 +54,23 @@ class Convention:
     extends: str | None = None
 
 
-def rebuild(con: duckdb.DuckDBPyConnection, *, settings: Settings | None = None) -> int:
-    """Rebuilds the steps and trajectories of all dirty traces, each batch in one transaction.
+def rebuild(
+    con: duckdb.DuckDBPyConnection,
+    *,
+    settings: Settings | None = None,
+    deadline: float | None = None,
+    goes_on: bool = False,
+) -> int:
+    """Rebuilds the steps and trajectories of dirty traces, each batch in one transaction.
 
     All traces are dirty where the store was built with other settings, or by another release.
 
     Args:
         con: Connection that may write.
         settings: The tools' lists and the prices apply; None for defaults.
+        deadline: `time.monotonic()` after which no further batch begins, and traces stay dirty; None: to the end.
+        goes_on: Whether an earlier call has begun this. Where another process has since begun anew with settings of
+            its own, it is left to that one: two of them would mark all traces in turn and never end.
 
     Returns:
         Number of traces rebuilt.
@@ -70,19 +80,25 @@ def rebuild(con: duckdb.DuckDBPyConnection, *, settings: Settings | None = None)
     """
     settings = settings or Settings()
     prices = PriceTable(settings.prices.path)
-    _compare_settings(con, settings)
+    if not _compare_settings(con, settings, marks=not goes_on):
+        return 0
     rebuilt = 0
     if con.execute("SELECT 1 FROM dirty_traces LIMIT 1").fetchone():
         _prepare(con, settings.tools)
         for _ in _parts(con):
+            if rebuilt and deadline is not None and time.monotonic() >= deadline:
+                return rebuilt
             rebuilt += _rebuild_part(con, prices)
+        # Those that have no spans; each batch has unmarked its own.
         con.execute("DELETE FROM dirty_traces")
     con.execute("UPDATE trajectories SET complete = TRUE WHERE NOT complete AND last_arrival < ?", [_settled_before()])
     return rebuilt
 
 
-def _compare_settings(con: duckdb.DuckDBPyConnection, settings: Settings) -> None:
+def _compare_settings(con: duckdb.DuckDBPyConnection, settings: Settings, *, marks: bool) -> bool:
     """Marks all traces where the store was built by another release, or with other settings than those given.
+
+    Without `marks`, it only says whether it was built with these.
 
     Defaults change nothing: a command run in a folder without a configuration must not undo what another has set.
     """
@@ -93,14 +109,15 @@ def _compare_settings(con: duckdb.DuckDBPyConnection, settings: Settings) -> Non
     if found and not prices and settings.tools == ToolSettings():
         given = found[0].rpartition(" ")[2]
     built_with = f"{_release()} {given}"
-    if found == (built_with,):
-        return
+    if found == (built_with,) or not marks:
+        return found == (built_with,)
     con.execute("BEGIN")
     if found is not None:
         con.execute("INSERT INTO dirty_traces SELECT DISTINCT trace_id FROM spans")
     con.execute("DELETE FROM agenttrace_meta WHERE key = 'steps_built_with'")
     con.execute("INSERT INTO agenttrace_meta VALUES ('steps_built_with', ?)", [built_with])
     con.execute("COMMIT")
+    return True
 
 
 def _release() -> str:

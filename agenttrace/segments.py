@@ -6,7 +6,7 @@ file but in its metadata.
 """
 
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +24,9 @@ _JSON_ROWS = 64
 _JSON_BYTES = 256 << 10
 
 _CONSTANT_LENGTH = 2_048
+
+# A segment goes into the store in one transaction, which must fit into memory.
+_SEGMENT_BYTES = 32 << 20
 
 _INT64_MAX = 2**63 - 1
 
@@ -65,18 +68,52 @@ class _Column(NamedTuple):
     required: bool
 
 
-def encode(kind: str, rows: Sequence[tuple[Any, ...]], settled: bool) -> tuple[str, memoryview]:
-    """Returns the ending of the file's name, and its bytes. A lone surrogate becomes "?".
+class Encoded(NamedTuple):
+    """A segment to be: how many rows, the ending of the file's name, and its bytes."""
+
+    rows: int
+    ending: str
+    payload: memoryview
+
+
+def encode(kind: str, rows: Sequence[tuple[Any, ...]], settled: bool) -> Iterator[Encoded]:
+    """Makes one segment of rows, and of very long ones several. A lone surrogate becomes "?".
 
     Raises:
         SpoolError: A row has a value that its column cannot hold.
     """
     try:
-        return _encode_strict(kind, rows, settled)
+        yield _encode_part(kind, rows, settled, _SEGMENT_BYTES)
+        return
+    except _TooLongError:
+        pass  # Few batches are, and to measure each row of every batch would take a tenth of the time of writing it.
+    for part in _parts(rows):
+        yield _encode_part(kind, part, settled, None)
+
+
+def _parts(rows: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:
+    """Splits rows by the length of their texts, a row at least each."""
+    first = length = 0
+    for number, row in enumerate(rows):
+        added = sum(len(value) for value in row if isinstance(value, str))
+        if number > first and length + added > _SEGMENT_BYTES:
+            yield rows[first:number]
+            first, length = number, 0
+        length += added
+    yield rows[first:]
+
+
+class _TooLongError(Exception):
+    """The rows are more than one segment takes."""
+
+
+def _encode_part(kind: str, rows: Sequence[tuple[Any, ...]], settled: bool, most: int | None) -> Encoded:
+    try:
+        return _encode_strict(kind, rows, settled, most)
     except (UnicodeEncodeError, TypeError):
         pass  # A lone surrogate (orjson says TypeError). Only now is a walk over every value worth its time.
     try:
-        return _encode_strict(kind, [_without_surrogates(row) for row in rows], settled)
+        return _encode_strict(kind, [_without_surrogates(row) for row in rows], settled, most)
     except TypeError as err:
         raise SpoolError(f"{kind}: a row cannot be stored: {err}") from err
 
@@ -131,18 +168,19 @@ def _unreadable(err: Exception) -> SpoolError:
     return SpoolError(f"not a readable segment: {type(err).__name__}: {err}")
 
 
-def _encode_strict(kind: str, rows: Sequence[tuple[Any, ...]], settled: bool) -> tuple[str, memoryview]:
+def _encode_strict(kind: str, rows: Sequence[tuple[Any, ...]], settled: bool, most: int | None) -> Encoded:
     if len(rows) <= _JSON_ROWS:
         _check_values(kind, rows)
         payload = orjson.dumps({"settled": settled, "rows": [list(row) for row in rows]})
         if len(payload) <= _JSON_BYTES:
-            return "json", memoryview(payload)
-    return "arrow", memoryview(_encode_arrow(kind, rows, settled))
+            return Encoded(len(rows), "json", memoryview(payload))
+    return Encoded(len(rows), "arrow", memoryview(_encode_arrow(kind, rows, settled, most)))
 
 
-def _encode_arrow(kind: str, rows: Sequence[tuple[Any, ...]], settled: bool) -> "pa.Buffer":
+def _encode_arrow(kind: str, rows: Sequence[tuple[Any, ...]], settled: bool, most: int | None) -> "pa.Buffer":
     import pyarrow as pa
 
+    size = 0
     arrays: list[pa.Array[Any]] = []
     fields: list[pa.Field[Any]] = []
     constants: dict[str, Any] = {}
@@ -156,6 +194,9 @@ def _encode_arrow(kind: str, rows: Sequence[tuple[Any, ...]], settled: bool) -> 
             array = pa.array(values, type=field.type)
             if column.required and array.null_count:
                 raise SpoolError(f"{kind}: {column.name} is missing in a row.")
+            size += array.nbytes
+            if most is not None and size > most and len(rows) > 1:
+                raise _TooLongError
             arrays.append(array)
             fields.append(field)
         facts = {"kind": kind, "settled": "1" if settled else "0", "rows": str(len(rows))}

@@ -6,7 +6,6 @@ under a temporary name, synced and renamed; the rename is the acknowledgement. T
 
 import errno
 import fcntl
-import logging
 import os
 import re
 import shutil
@@ -19,7 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agenttrace import private
 from agenttrace.errors import SpoolError, SpoolFullError
-from agenttrace.segments import Content, EvaluationRow, decode, encode, table_of
+from agenttrace.guard import warn_once
+from agenttrace.segments import Content, Encoded, EvaluationRow, decode, encode, table_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +40,6 @@ __all__ = [
     "spool_folder",
 ]
 
-_logger = logging.getLogger("agenttrace")
 
 DEFAULT_DB = "agenttrace.duckdb"
 # Folders in the spool for what DuckDB cannot keep in memory, one a user.
@@ -121,7 +120,10 @@ class Spool:
         self._measured_at = float("-inf")
 
     def write(self, kind: str, rows: Sequence[tuple[Any, ...]], *, settled: bool = False) -> Path:
-        """Writes one segment and returns its path once it is on disk: from here on the rows are acknowledged.
+        """Writes rows and returns the path of their segment once it is on disk: from here on they are acknowledged.
+
+        Very long rows become several segments; the last one's path is returned. Where one of these fails, those before
+        it stay: whoever writes the rows again repeats them, and the store takes each span and log record once.
 
         Args:
             kind: "spans", "logs", "outcomes" or "evaluation".
@@ -135,17 +137,20 @@ class Spool:
         """
         if not rows:
             raise SpoolError(f"{self.folder}: a segment needs at least one row.")
-        suffix, payload = encode(kind, rows, settled)
-        self._reserve(len(payload))
+        *_, path = [self._write_part(kind, part) for part in encode(kind, rows, settled)]
+        return path
+
+    def _write_part(self, kind: str, part: Encoded) -> Path:
+        self._reserve(len(part.payload))
         # The kernel's random bytes differ between threads, processes and forks without any shared state.
         unique = f"{max(0, time.time_ns()):020d}-{os.urandom(8).hex()}"
-        name = f"{unique}.{len(rows)}.{kind}.{zlib.crc32(payload):08x}.{suffix}"
+        name = f"{unique}.{part.rows}.{kind}.{zlib.crc32(part.payload):08x}.{part.ending}"
         try:
-            return self._store(name, payload)
+            return self._store(name, part.payload)
         except FileNotFoundError:
             private.make_folder(self.folder)
             _sync_folder(self.folder.parent)
-            return self._store(name, payload)
+            return self._store(name, part.payload)
 
     def segments(self) -> list[Segment]:
         """Lists acknowledged segments, oldest first."""
@@ -168,7 +173,7 @@ class Spool:
         bad = segment.path.with_name(segment.path.name + ".bad")
         with suppress(FileNotFoundError):
             segment.path.rename(bad)
-            _logger.warning("%s: set aside, its %d rows are not in the store: %s", bad, segment.rows, reason)
+            warn_once(f"{bad}", "%s: set aside, its %d rows are not in the store: %s", bad, segment.rows, reason)
 
     def set_aside_paths(self) -> list[Path]:
         """Lists the segments that were set aside."""

@@ -25,6 +25,7 @@ from agenttrace import private
 from agenttrace.compact import Compacted, Totals, compact, read_totals
 from agenttrace.errors import StoreBusyError, StoreError, StoreMissingError
 from agenttrace.limits import AGENT_MEMORY, MEMORY, bound_memory, spill_folder
+from agenttrace.nearby import missing_message
 from agenttrace.spool import Spool, default_db, locked_folder, spool_folder
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ __all__ = [
     "Refreshed",
     "compact_store",
     "default_db",
-    "nearby_stores",
     "open_store",
     "refresh",
     "spool_folder",
@@ -51,8 +51,17 @@ _FOREIGN = "{}: a DuckDB file without tables of agenttrace. Name another file wi
 # 8,192 spans takes 3 times the processor time, and merging them up to 0.8 s at once. Commands merge the small ones.
 _AGENT_ROW_GROUP = 4_096
 
-_NEARBY_FOLDERS = 100
-_NEARBY_NAMES = 5
+# What a command or the receiver does at once; a batch that has begun is finished, which may take a few seconds more.
+# Then others have a turn: those that wait look every 30 ms, and later on a busy machine, where turns are long too.
+_TURN_S = 2.0
+_PAUSE_S = 0.04
+_PAUSE_SHARE = 0.05
+# To read is worth a wait that is longer than a turn.
+_TURN_WAIT_S = 10.0
+
+# A small batch ends soon after the time that an agent may take at its end.
+_AGENT_BATCH_BYTES = 8 << 20
+
 
 # A file that is no DuckDB database may make DuckDB look for an extension that reads it, over the network; and a store
 # from elsewhere may have a view in place of a table of ours, which reads other files.
@@ -107,6 +116,8 @@ os.register_at_fork(after_in_child=_process.after_fork)
 def refresh(db: Path, *, settings: "Settings | None" = None, wait_s: float = 2.0) -> Refreshed:
     """Brings the store up to date: segments of the spool, then the steps and trajectories that they touch.
 
+    Where much waits, the file is closed in between, so that others have a turn.
+
     Args:
         db: The store; it is created where segments wait for it, and left missing where none do.
         settings: Configuration of the rebuild; None: the defaults.
@@ -115,23 +126,46 @@ def refresh(db: Path, *, settings: "Settings | None" = None, wait_s: float = 2.0
     Raises:
         StoreError: The file is no store of this release, or the disk is full.
     """
-    from agenttrace.rebuild import rebuild
-
     spool = Spool(spool_folder(db))
     if not db.exists() and not spool.segments():
         return Refreshed(0, 0, 0.0, 0, busy=False)
-    compacted, rebuilt, busy, problem, totals, holder = Compacted(0, 0), 0, False, None, None, None
+    compacted, rebuilt, busy, problem, totals, holder = 0, 0, False, None, None, None
+    is_left = True
     try:
-        with _writer(db, wait_s, adopts=bool(spool.segments())) as con:
-            compacted = compact(con, spool)
-            totals = read_totals(con)
-            rebuilt = rebuild(con, settings=settings)
+        while is_left:
+            started = time.monotonic()
+            with _writer(db, wait_s, adopts=bool(spool.segments())) as con:
+                turn = _take_turn(con, spool, settings, goes_on=rebuilt > 0)
+            compacted, rebuilt, totals = compacted + turn.compacted, rebuilt + turn.rebuilt, turn.totals
+            is_left, wait_s = turn.is_left, max(wait_s, _TURN_WAIT_S)
+            if is_left:
+                time.sleep(max(_PAUSE_S, _PAUSE_SHARE * (time.monotonic() - started)))
     except StoreBusyError as err:
         busy, holder = True, _holder(err)
     except _ReadOnlyError as err:
         problem = str(err)
     pending = spool.pending()
-    return Refreshed(compacted.segments, pending.segments, pending.oldest_s, rebuilt, busy, problem, totals, holder)
+    return Refreshed(compacted, pending.segments, pending.oldest_s, rebuilt, busy, problem, totals, holder)
+
+
+class _Turn(NamedTuple):
+    compacted: int
+    rebuilt: int
+    totals: Totals
+    is_left: bool
+
+
+def _take_turn(con: duckdb.DuckDBPyConnection, spool: Spool, settings: "Settings | None", *, goes_on: bool) -> _Turn:
+    """Does what fits into one turn, a batch at least; rebuilds only once all that waited is in the store."""
+    from agenttrace.rebuild import rebuild
+
+    deadline = time.monotonic() + _TURN_S
+    new = compact(con, spool, deadline=deadline)
+    if new.segments and time.monotonic() >= deadline:
+        return _Turn(new.segments, 0, read_totals(con), True)
+    rebuilt = rebuild(con, settings=settings, deadline=deadline, goes_on=goes_on)
+    is_left = bool(rebuilt) and con.execute("SELECT 1 FROM dirty_traces LIMIT 1").fetchone() is not None
+    return _Turn(new.segments, rebuilt, read_totals(con), is_left)
 
 
 def compact_store(db: Path, *, budget_s: float, wait_s: float = 0.0) -> Compacted | None:
@@ -155,12 +189,12 @@ def compact_store(db: Path, *, budget_s: float, wait_s: float = 0.0) -> Compacte
             # Small flushes would leave a row group each; one merge at a time keeps up with them.
             merges = int(sum(segment.rows for segment in segments) < _AGENT_ROW_GROUP)
             con.execute("SET max_vacuum_tasks = ?", [merges])
-            return compact(con, spool, deadline=deadline)
+            return compact(con, spool, deadline=deadline, batch_bytes=_AGENT_BATCH_BYTES)
     except StoreBusyError:
         return None
 
 
-def open_store(db: Path, *, wait_s: float = 2.0, locked: bool = False) -> duckdb.DuckDBPyConnection:
+def open_store(db: Path, *, wait_s: float = _TURN_WAIT_S, locked: bool = False) -> duckdb.DuckDBPyConnection:
     """Opens the store to read; close it soon, for while it is open nothing new comes in.
 
     Args:
@@ -176,7 +210,7 @@ def open_store(db: Path, *, wait_s: float = 2.0, locked: bool = False) -> duckdb
     if not db.exists():
         refresh(db, wait_s=wait_s)
     if not db.exists():
-        raise StoreMissingError(_missing_message(db))
+        raise StoreMissingError(missing_message(db))
     con = _connect(db, wait_s, read_only=True)
     try:
         _check_readable(con, db)
@@ -186,20 +220,6 @@ def open_store(db: Path, *, wait_s: float = 2.0, locked: bool = False) -> duckdb
         con.close()
         raise
     return con
-
-
-def nearby_stores(db: Path) -> list[Path]:
-    """Names DuckDB files in the folder of a store, in the one above it, and in those right below it."""
-    here = Path(os.path.realpath(db)).parent
-    folders = [here, here.parent]
-    with suppress(OSError):
-        below = (entry for entry in sorted(here.iterdir()) if entry.is_dir() and not entry.name.startswith("."))
-        folders += [folder for folder, _ in zip(below, range(_NEARBY_FOLDERS), strict=False)]
-    found: list[Path] = []
-    for folder in folders:
-        with suppress(OSError):
-            found += sorted(path for path in folder.glob("*.duckdb") if path.is_file())
-    return found
 
 
 class _ReadOnlyError(StoreError):
@@ -448,14 +468,6 @@ def _check_readable(con: duckdb.DuckDBPyConnection, db: Path) -> None:
             f"{db}: schema version {found}, this release needs {SCHEMA_VERSION}. "
             "Run `agenttrace list` as a user who may write the file: it migrates it."
         )
-
-
-def _missing_message(db: Path) -> str:
-    nearby = [os.path.relpath(path) for path in nearby_stores(db)]
-    if not nearby:
-        return f"{db}: no such store. Record a first trace, or name another file with --db or AGENTTRACE_DB."
-    more = f" and {len(nearby) - _NEARBY_NAMES} more" if len(nearby) > _NEARBY_NAMES else ""
-    return f"{db}: no such store. Seen nearby: {', '.join(nearby[:_NEARBY_NAMES])}{more}. Name one with --db."
 
 
 def _release() -> str:

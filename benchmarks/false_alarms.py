@@ -9,9 +9,9 @@ statistics; it is not part of this.
 
 import random
 import sys
-import time
-from collections.abc import Iterator
 from typing import NamedTuple
+
+from ratios import report
 
 from agenttrace.evaluators.compare import decide
 from agenttrace.evaluators.comparison import ERRORS, RATES, SUCCESS
@@ -104,32 +104,28 @@ def measure(shape: Shape, drop: float, comparisons: int, seed: int = SEED) -> in
     return sum(blocked(shape, drop, draw) for _ in range(comparisons))
 
 
-def lines(comparisons: int) -> Iterator[tuple[str, bool]]:
-    """Yields a row of the table per shape, and whether its false alarms are within the target, chance allowed for."""
-    for shape in SHAPES:
-        alarms = measure(shape, 0.0, comparisons)
-        low, high = wilson(alarms, comparisons) or (0.0, 1.0)
-        noticed = [100 * measure(shape, drop, comparisons // 5) / (comparisons // 5) for drop in (0.1, 0.2)]
-        yield (
-            f"{shape}  {100 * alarms / comparisons:5.2f} % ({100 * low:.2f} to {100 * high:.2f})"
-            f"  {noticed[0]:9.0f} %  {noticed[1]:9.0f} %",
-            low <= ALPHA,
-        )
+def row(shape: Shape, comparisons: int) -> dict[str, float | str]:
+    """Returns a row of the table, in per cent; the interval is that of the false alarms (95 %)."""
+    alarms, fewer = measure(shape, 0.0, comparisons), max(comparisons // 5, 1)
+    low, high = wilson(alarms, comparisons) or (0.0, 1.0)
+    return {
+        "tasks trials success  tasks  compared": str(shape),
+        "false alarms %": 100 * alarms / comparisons,
+        "from %": 100 * low,
+        "to %": 100 * high,
+        "10 points worse, noticed %": 100 * measure(shape, 0.1, fewer) / fewer,
+        "20 points %": 100 * measure(shape, 0.2, fewer) / fewer,
+    }
 
 
-def main() -> int:
-    """Prints the table; returns 1 where an unchanged agent is blocked too often."""
-    comparisons = int(sys.argv[1]) if len(sys.argv) > 1 else COMPARISONS
-    started = time.process_time()
-    print(f"{comparisons:,} comparisons of each shape")
-    print("tasks trials success  tasks  compared  false alarms (95 %)    10 points   20 points noticed")
-    within = True
-    for line, good in lines(comparisons):
-        print(line, flush=True)
-        within = within and good
-    print(f"{time.process_time() - started:.0f} s; {'all' if within else 'NOT all'} within {100 * ALPHA:.0f} %")
-    return 0 if within else 1
+def main(comparisons: int = COMPARISONS) -> bool:
+    """Prints the table; True where no unchanged agent is blocked too often, chance allowed for."""
+    rows = [row(shape, comparisons) for shape in SHAPES]
+    within = all(float(each["from %"]) <= 100 * ALPHA for each in rows)
+    verdict = f"{'all' if within else 'NOT all'} within {100 * ALPHA:.0f} %"
+    report("false_alarms", {f"{comparisons:,} comparisons of each shape": rows}, {"false alarms": verdict})
+    return within
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(not main(*map(int, sys.argv[1:])))

@@ -121,7 +121,7 @@ def decorators(
             base, own = ([Taken(*pair) for pair in result[kind][of]] for of in ("by hand", "decorated"))
             rows += [] if rows else [figure("the same span by hand", base, base)]
             rows.append(figure(title, own, base))
-        tables[f"a decorated tool call ({kind}), to the span by hand in the same environment"] = rows
+        tables[f"decorated tool call, to the same span by hand: {kind}"] = rows
     return tables
 
 
@@ -240,7 +240,7 @@ def servers(peers: Mapping[str, Peer], load: Load = LOAD, rounds: int = 3) -> li
         return measure(works, rounds=rounds)
 
 
-def main(*names: str) -> int:
+def main(*names: str) -> bool:
     """Prints the tables."""
     found = {name: installed(name) for name in names or PACKAGES}
     peers = {name: peer for name, peer in found.items() if isinstance(peer, Peer)}
@@ -248,14 +248,14 @@ def main(*names: str) -> int:
     tables: dict[str, list[Figure]] = decorators(peers, left_out)
     if agentevals := peers.get("agentevals"):
         for runs in RUNS:
-            title = f"scoring {runs:,} runs in one OTLP JSON file, one in {peer_scoring.FAULTY} with a call too many"
+            title = f"scoring one OTLP JSON file, a run in {peer_scoring.FAULTY} with a call too many: {runs:,} runs"
             tables[title] = scoring(agentevals, runs)
     if any(name in SERVERS for name in peers):
-        title = f"OTLP protobuf -> rows, {LOAD.spans} spans a request, {LOAD.clients} clients (per span)"
+        title = f"OTLP protobuf -> rows, {LOAD.spans} spans a request, {LOAD.clients} clients"
         tables[title] = servers(peers)
     facts = {f"left out: {name}": why for name, why in left_out.items()}
-    return 0 if report("peers", tables, facts) else 1
+    return report("peers", tables, facts)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(*sys.argv[1:]))
+    sys.exit(not main(*sys.argv[1:]))

@@ -93,8 +93,9 @@ class Amount:
 
 
 # A mapping is a row of other columns, without a target.
-Row = Figure | Amount | Mapping[str, float]
-Rows = Sequence[Figure] | Sequence[Amount] | Sequence[Mapping[str, float]]
+Cells = Mapping[str, float | str]
+Row = Figure | Amount | Cells
+Rows = Sequence[Figure] | Sequence[Amount] | Sequence[Cells]
 
 
 def measure(works: Sequence[Work], *, rounds: int = 9) -> list[Figure]:
@@ -169,10 +170,10 @@ def _plain(row: Row) -> dict[str, Any]:
 def _table(title: str, rows: Rows) -> Table:
     table = Table(title=title, title_justify="left")
     if isinstance(rows[0], Mapping):
-        for column in rows[0]:
-            table.add_column(column, justify="right")
+        for column, cell in rows[0].items():
+            table.add_column(column, justify="left" if isinstance(cell, str) else "right")
         for row in rows:
-            table.add_row(*map(_number, row.values()))
+            table.add_row(*(cell if isinstance(cell, str) else _number(cell) for cell in row.values()))
         return table
     table.add_column("part", no_wrap=True)
     more = list(dict.fromkeys(name for row in rows if isinstance(row, Figure) for name in row.more))

@@ -122,7 +122,7 @@ def table(folder: Path, load: Load, rounds: int) -> list[Figure]:
     return measure(works, rounds=rounds)
 
 
-def main(rounds: int = ROUNDS, share: float = 1.0) -> int:
+def main(rounds: int = ROUNDS, share: float = 1.0) -> bool:
     """Prints a table per load."""
     tables: dict[str, list[Figure]] = {}
     checked = 0
@@ -135,8 +135,8 @@ def main(rounds: int = ROUNDS, share: float = 1.0) -> int:
                     tables[title] = table(Path(name), load, rounds)
                     checked += rounds * (load.requests * spans)
     facts = {"spans acknowledged, and each found once in the store": f"{checked:,} of {checked:,}"}
-    return 0 if report("receiver", tables, facts) else 1
+    return report("receiver", tables, facts)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(*(int(it) if it.isdigit() else float(it) for it in sys.argv[1:])))
+    sys.exit(not main(*(int(it) if it.isdigit() else float(it) for it in sys.argv[1:])))

@@ -2,19 +2,21 @@
 
 A secret counts as hidden where nothing of it is left; a text, as hidden by mistake, where any of it has gone.
 
-    python benchmarks/redaction.py
+Run: `python benchmarks/redaction.py`.
 """
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ratios import report
+
 from agenttrace.redact import HIDDEN, redact_defaults
 
 DATA = Path(__file__).parent.parent / "tests" / "data" / "redaction"
-RESULTS = Path(__file__).parent / "results"
 MARKED = re.compile("⟦(.*?)⟧", re.DOTALL)
 
 
@@ -27,14 +29,15 @@ class Count(NamedTuple):
     held_out_total: int
 
 
-def main() -> None:
-    """Prints both tables, and the texts that came out wrong."""
+def main() -> bool:
+    """Prints both tables, those of docs/security.md too, and the texts that came out wrong."""
     print(markdown())
     for line in wrong():
         print(line)
-    content = {name: {kind: count._asdict() for kind, count in found.items()} for name, found in counts().items()}
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "redaction.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    tables: dict[str, list[dict[str, float | str]]] = {
+        name: [{"kind": kind, **count._asdict()} for kind, count in found.items()] for name, found in counts().items()
+    }
+    return report("redaction", tables)
 
 
 def texts(name: str) -> list[dict[str, Any]]:
@@ -103,4 +106,4 @@ def _changes(text: str) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(not main())

@@ -87,7 +87,7 @@ def memory(folder: Path) -> list[Amount]:
     )
 
 
-def main(rounds: int = ROUNDS) -> int:
+def main(rounds: int = ROUNDS) -> bool:
     """Prints the tables."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -97,8 +97,8 @@ def main(rounds: int = ROUNDS) -> int:
             "imports": measure([Work(f"import {it}", lambda it=it: imported(it)) for it in IMPORTS], rounds=rounds),
             "peak memory": memory(folder),
         }
-    return 0 if report("startup", tables) else 1
+    return report("startup", tables)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(*map(int, sys.argv[1:])))
+    sys.exit(not main(*map(int, sys.argv[1:])))

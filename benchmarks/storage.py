@@ -104,7 +104,7 @@ def stored(db: Path) -> tuple[int, int]:
     return spans, db.stat().st_size
 
 
-def main(spans: int = SPANS, recordings: bool = True) -> int:
+def main(spans: int = SPANS, recordings: bool = True) -> bool:
     """Prints the tables."""
     sources = {"runs of an agent": generated(spans)} | ({"recordings of frameworks": recorded()} if recordings else {})
     tables: dict[str, list[Amount]] = {}
@@ -113,8 +113,8 @@ def main(spans: int = SPANS, recordings: bool = True) -> int:
             bodies = [message.SerializeToString() for message in messages]
             count, rows = sizes(bodies, Path(folder))
             tables[f"{name}: bytes per span ({count:,} spans in {len(bodies):,} requests)"] = rows
-    return 0 if report("storage", tables) else 1
+    return report("storage", tables)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(*map(int, sys.argv[1:])))
+    sys.exit(not main(*map(int, sys.argv[1:])))

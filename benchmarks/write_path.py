@@ -7,7 +7,7 @@ Run: `python benchmarks/write_path.py [STORED...]`: how many spans are in the st
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -152,7 +152,7 @@ def count(bench: Bench) -> None:
         assert con.execute("SELECT count(*), count(DISTINCT span_id) FROM spans").fetchone() == (SPANS, SPANS)
 
 
-def main(stored: Sequence[int] = STORED) -> bool:
+def main(*stored: int) -> bool:
     """Prints the tables; True where the targets are met."""
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), make_spans())
@@ -175,7 +175,7 @@ def main(stored: Sequence[int] = STORED) -> bool:
                 rounds=3,
             ),
         }
-        sources = {spans: fill(Path(folder) / f"stored{spans}.duckdb", spans) for spans in stored}
+        sources = {spans: fill(Path(folder) / f"stored{spans}.duckdb", spans) for spans in stored or STORED}
         tables[f"{SPANS:,} spans -> table that holds others"] = measure(
             [Work(f"{spans:,} spans", lambda source=source: bench.stored(source)) for spans, source in sources.items()],
             rounds=5,
@@ -184,4 +184,4 @@ def main(stored: Sequence[int] = STORED) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(0 if main([int(spans) for spans in sys.argv[1:]] or STORED) else 1)
+    sys.exit(not main(*map(int, sys.argv[1:])))

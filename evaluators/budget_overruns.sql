@@ -177,4 +177,4 @@ SELECT
     trajectory_id, NULL, NULL, 'not_evaluable', 'note', reason, [], NULL, NULL, NULL, NULL, NULL, NULL, json_object('kind', kind)
 FROM blind
 WHERE reason IS NOT NULL
-ORDER BY trajectory_id, kind, span_id, message
+ORDER BY trajectory_id, kind, span_id, message, evidence

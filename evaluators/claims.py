@@ -64,6 +64,8 @@ class Vocabulary:
             if offered:
                 self._offered.add(trajectory_id)
 
+    # Texts come run by run, and a run may have as many tools as texts.
+    @lru_cache(maxsize=1)  # noqa: B019 - as below
     def of(self, trajectory_id: str) -> tuple[tuple[ToolWords, ...], bool]:
         """Returns the tools of a run, and whether any identifier that is said to be called counts as a tool."""
         names = set(self._runs.get(trajectory_id, ()))

@@ -422,15 +422,20 @@ repeats AS (
     JOIN worst AS w USING (group_id, chain)
 ),
 -- Calls whose arguments are unknown, or hidden without a hash, beside others that they may equal.
+unknown AS (
+    SELECT * FROM executions WHERE blind AND mutability IS DISTINCT FROM 'idempotent'
+),
 unseen AS (
-    SELECT DISTINCT
-        e.trajectory_id, e.tool_name,
-        CASE WHEN e.arguments IS NULL THEN 'arguments of ' || e.tool_name || ' were not captured: whether its calls repeat each other cannot be told'
-            ELSE 'arguments of ' || e.tool_name || ' were redacted without a hash: whether its calls repeat each other cannot be told' END AS reason
-    FROM executions AS e
-    JOIN executions AS o ON o.scope_key = e.scope_key AND o.tool_name = e.tool_name AND o.call <> e.call
-    WHERE e.blind AND e.mutability IS DISTINCT FROM 'idempotent'
-      AND (e.arguments IS NULL OR (list_has_all(o.strict_form, e.seen_form) AND len(o.strict_form) = len(e.strict_form)))
+    SELECT DISTINCT trajectory_id, tool_name, 'arguments of ' || tool_name || ' were not captured: whether its calls repeat each other cannot be told' AS reason
+    FROM unknown
+    SEMI JOIN (SELECT scope_key, tool_name FROM executions GROUP BY scope_key, tool_name HAVING count(*) > 1) USING (scope_key, tool_name)
+    WHERE arguments IS NULL
+    UNION ALL
+    SELECT DISTINCT trajectory_id, tool_name, 'arguments of ' || tool_name || ' were redacted without a hash: whether its calls repeat each other cannot be told'
+    FROM unknown AS e
+    SEMI JOIN executions AS o ON o.scope_key = e.scope_key AND o.tool_name = e.tool_name AND len(o.strict_form) = len(e.strict_form)
+        AND o.call <> e.call AND list_has_all(o.strict_form, e.seen_form)
+    WHERE arguments IS NOT NULL
 ),
 -- Runs without any tool step: what their models asked for is all that is known, if it is.
 toolless AS MATERIALIZED (
@@ -467,4 +472,4 @@ UNION ALL
 SELECT DISTINCT trajectory_id, NULL, NULL, 'not_evaluable', 'note', 'no session id: repeats in other runs cannot be seen', [], NULL, NULL, NULL, NULL, json_object('kind', 'across_runs')
 FROM mutations
 WHERE session_id IS NULL AND mutability = 'mutating'
-ORDER BY trajectory_id, kind, span_id, message
+ORDER BY trajectory_id, kind, span_id, message, evidence

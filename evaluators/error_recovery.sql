@@ -147,4 +147,4 @@ FROM errors
 WHERE unseen
 GROUP BY trajectory_id, tool_name
 HAVING count(*) >= 3
-ORDER BY trajectory_id, kind, span_id, message
+ORDER BY trajectory_id, kind, span_id, message, evidence

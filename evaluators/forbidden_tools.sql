@@ -47,6 +47,9 @@ requests AS (
         unnest(list_transform(from_json(requested_tool_calls, '[{"id":"VARCHAR","name":"VARCHAR","arguments":"JSON"}]'), lambda c, i: {'id': c.id, 'name': c.name, 'arguments': c.arguments, 'position': i})) AS call
     FROM steps
 ),
+turnless AS (
+    SELECT trajectory_id, tool_call_id, tool_name FROM calls WHERE turn_span_id IS NULL
+),
 -- A request whose call is reported is the same fault. Ids repeat across turns, so the turn decides first; only calls of
 -- forbidden tools answer, for an id of the trace must not hide a request.
 unanswered AS (
@@ -55,8 +58,11 @@ unanswered AS (
         string_agg(DISTINCT format('{} ({})', r.source, left(r.glob, 80)), ' and ' ORDER BY format('{} ({})', r.source, left(r.glob, 80))) AS forbidden_by
     FROM requests AS q
     JOIN rules AS r ON r.trajectory_id = q.trajectory_id AND q.call.name GLOB r.glob
-    ANTI JOIN calls AS c ON c.trajectory_id = q.trajectory_id
-        AND coalesce(c.turn_span_id, q.span_id) = q.span_id AND coalesce(c.tool_call_id = q.call.id, c.tool_name = q.call.name)
+    ANTI JOIN calls AS c ON c.trajectory_id = q.trajectory_id AND c.turn_span_id = q.span_id AND coalesce(c.tool_call_id = q.call.id, c.tool_name = q.call.name)
+    ANTI JOIN turnless AS c ON c.trajectory_id = q.trajectory_id AND c.tool_call_id = q.call.id
+    ANTI JOIN (
+        SELECT trajectory_id, tool_name, bool_or(tool_call_id IS NULL) AS some_without_id FROM turnless GROUP BY trajectory_id, tool_name
+    ) AS c ON c.trajectory_id = q.trajectory_id AND c.tool_name = q.call.name AND (c.some_without_id OR q.call.id IS NULL)
     GROUP BY ALL
 ),
 found AS (
@@ -85,4 +91,4 @@ FROM found
 UNION ALL
 SELECT trajectory_id, NULL, NULL, 'not_evaluable', 'note', reason, NULL, json_object('kind', concerned)
 FROM blind
-ORDER BY trajectory_id, kind, span_id, message
+ORDER BY trajectory_id, kind, span_id, message, evidence

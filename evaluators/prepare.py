@@ -52,6 +52,8 @@ def select(con: duckdb.DuckDBPyConnection, selection: Selection, slice_index: in
         Number of runs that are judged in this slice.
     """
     con.execute("SET enable_progress_bar = false")
+    # DuckDB compares every row with every row where it expects few of them, and it expects few after joins.
+    con.execute("SET asof_loop_join_threshold = 0")
     row = con.execute("SELECT current_database()").fetchone()
     name = str(row[0] if row else "").replace('"', '""')
     for table in _STORED:

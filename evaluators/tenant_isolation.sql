@@ -141,4 +141,4 @@ JOIN calls AS c USING (trajectory_id, trace_id, span_id)
 UNION ALL
 SELECT trajectory_id, NULL, NULL, 'not_evaluable', 'note', reason, NULL, [], json_object('kind', concerned)
 FROM blind
-ORDER BY trajectory_id, kind, span_id, message
+ORDER BY trajectory_id, kind, span_id, message, evidence

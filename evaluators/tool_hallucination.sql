@@ -256,7 +256,7 @@ unanswered AS (
     ANTI JOIN (SELECT trajectory_id, span_id FROM calls WHERE is_framework) USING (trajectory_id, span_id)
     WHERE len(c.related) = 0 AND NOT c.is_provider
 ),
-read_results AS (
+read_results AS MATERIALIZED (
     SELECT
         trajectory_id, step_index, input_messages IS NOT NULL AS captured,
         list_filter(flatten(list_transform(from_json(input_messages, '[{"parts":[{"type":"VARCHAR","id":"VARCHAR","name":"VARCHAR"}]}]'), lambda m: coalesce(m.parts, []))),
@@ -265,15 +265,32 @@ read_results AS (
     SEMI JOIN (SELECT DISTINCT trajectory_id FROM unanswered) USING (trajectory_id)
     WHERE kind = 'model'
 ),
+-- Whether something came after a request is a matter of the last such thing: of all model calls, of those whose input
+-- was not captured, and of those that read a result of its id, of its name, or of its name without an id.
+last_reads AS (
+    SELECT trajectory_id, max(step_index) AS step_index, max(step_index) FILTER (WHERE NOT captured) AS hidden FROM read_results GROUP BY trajectory_id
+),
+last_results AS MATERIALIZED (
+    SELECT trajectory_id, result.id AS id, result.name AS name, max(step_index) AS step_index
+    FROM (SELECT trajectory_id, step_index, unnest(results) AS result FROM read_results)
+    GROUP BY ALL
+),
+last_results_by_id AS (
+    SELECT trajectory_id, id, max(step_index) AS step_index FROM last_results GROUP BY trajectory_id, id
+),
+last_results_by_name AS (
+    SELECT trajectory_id, name, max(step_index) AS step_index, max(step_index) FILTER (WHERE id IS NULL) AS without_id FROM last_results GROUP BY trajectory_id, name
+),
 unread AS (
     SELECT
         u.trajectory_id, u.trace_id, u.span_id, u.position, u.step_index, u.name, u.plain_name, u.missing,
-        count(r.trajectory_id) = 0 AS is_last,
-        bool_and(r.captured) AS captured
+        (r.step_index > u.step_index) IS NOT TRUE AS is_last,
+        (r.hidden > u.step_index) IS NOT TRUE AS captured
     FROM unanswered AS u
-    LEFT JOIN read_results AS r ON r.trajectory_id = u.trajectory_id AND r.step_index > u.step_index
-    GROUP BY ALL
-    HAVING NOT coalesce(bool_or(len(list_filter(r.results, lambda p: coalesce(p.id = u.id, p.name = u.name))) > 0), FALSE)
+    LEFT JOIN last_reads AS r USING (trajectory_id)
+    LEFT JOIN last_results_by_id AS i ON i.trajectory_id = u.trajectory_id AND i.id = u.id
+    LEFT JOIN last_results_by_name AS n ON n.trajectory_id = u.trajectory_id AND n.name = u.name
+    WHERE (i.step_index > u.step_index) IS NOT TRUE AND (CASE WHEN u.id IS NULL THEN n.step_index ELSE n.without_id END > u.step_index) IS NOT TRUE
 ),
 never_executed AS (
     SELECT
@@ -313,7 +330,7 @@ earlier_runs AS (
 first_inputs AS (
     SELECT trajectory_id, arg_min({'input': s.input_messages::VARCHAR}, (s.step_index, s.span_id)).input AS input
     FROM steps AS s
-    JOIN doubted USING (trajectory_id)
+    SEMI JOIN doubted USING (trajectory_id)
     WHERE s.kind = 'model'
     GROUP BY trajectory_id
 ),
@@ -479,4 +496,4 @@ FROM found
 UNION ALL
 SELECT trajectory_id, NULL, NULL, 'not_evaluable', 'note', reason, [], NULL, NULL, NULL, json_object('kind', concerned)
 FROM unevaluable
-ORDER BY trajectory_id, kind, span_id, tool_name, message
+ORDER BY trajectory_id, kind, span_id, tool_name, message, evidence

@@ -176,4 +176,4 @@ FROM found
 UNION ALL
 SELECT trajectory_id, NULL, NULL, 'not_evaluable', 'note', reason, [], NULL, json_object('kind', concerned)
 FROM blind
-ORDER BY trajectory_id, kind, span_id, message
+ORDER BY trajectory_id, kind, span_id, message, evidence

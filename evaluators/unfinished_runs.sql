@@ -85,4 +85,4 @@ FROM breaks
 UNION ALL
 SELECT trajectory_id, NULL, NULL, 'not_evaluable', 'note', reason, NULL, json_object('kind', kind)
 FROM blind
-ORDER BY trajectory_id, kind, span_id, message
+ORDER BY trajectory_id, kind, span_id, message, evidence

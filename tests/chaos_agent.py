@@ -39,7 +39,7 @@ SAID_TOO_OFTEN = 5
 TOO_SLOW = 6
 EVALUATORS = ("duplicate_mutations", "cost_percentiles")
 # It is 2 s, on a machine that has nothing else to do.
-_EXIT_S = 20.0
+_EXIT_S = 8.0
 _STEPS = ("open", "write", "fsync", "rename", "unlink", "link", "close", "replace", "mkdir")
 
 

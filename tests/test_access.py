@@ -37,6 +37,8 @@ from agenttrace.guard import guard
 from agenttrace.spool import spool_folder
 from agenttrace.store import open_store
 
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
 DEADLINE_S = 30.0
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 BEARER = (("authorization", "Bearer s3cret"),)

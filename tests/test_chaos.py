@@ -34,7 +34,7 @@ from agenttrace.spool import Spool, locked_folder, read_segment, spool_folder
 from agenttrace.store import compact_store, refresh
 
 # One worker runs them all, so that one process that has loaded everything forks the agents.
-pytestmark = pytest.mark.xdist_group("chaos")
+pytestmark = [pytest.mark.xdist_group("chaos"), pytest.mark.usefixtures("unmeasured")]
 
 MakeSpan = Callable[..., SpanRow]
 SEED = 7
@@ -78,9 +78,9 @@ def test_a_receiver_in_trouble_keeps_what_it_has_acknowledged(part: str, folder:
 
 
 def test_every_request_twice_and_in_random_order_gives_what_one_delivery_gives(folder: Path) -> None:
-    tally = chaos_redelivery.run(folder, SEED, requests=10, restarts=1)
+    tally = chaos_redelivery.run(folder, SEED, requests=6, restarts=1)
     counted(tally)
-    assert tally.acknowledged == 2 * 10 * 5
+    assert tally.acknowledged == 2 * 6 * 5
 
 
 def test_the_command_prints_counts_and_fails_where_a_span_is_lost(

@@ -97,6 +97,24 @@ class TestProvider:
         with open_store(store) as con:
             assert con.execute("SELECT DISTINCT service_name FROM spans").fetchall() == [("shop",)]
 
+    def test_the_programs_seed_gives_it_the_same_numbers_and_no_span_an_id_twice(self, store: Path) -> None:
+        script = """
+            import random
+            agenttrace.configure(db)
+            for task in range(2):
+                random.seed(42)
+                span(f"{sys.argv[2]}{task}")
+                if os.fork() == 0:
+                    span(f"{sys.argv[2]}{task} of the child")
+                    agenttrace.flush()
+                    os._exit(0)
+                assert os.wait()[1] == 0
+                print(random.randrange(1000))
+            agenttrace.flush()
+            """
+        assert run(script, store, "a") == run(script, store, "b") == "654\n654\n"
+        assert names(store) == [f"{run}{task}{end}" for run in "ab" for task in "01" for end in ("", " of the child")]
+
     def test_a_recording_that_begins_anew_drops_nothing_and_warns_of_nothing(self, store: Path) -> None:
         out = run(
             """
@@ -246,6 +264,11 @@ class TestProvider:
     def test_a_target_of_no_known_kind_is_refused_where_it_is_written(self, target: str) -> None:
         with pytest.raises(ConfigError, match="expected a path, http://host:4318 or grpc://host:4317"):
             agenttrace.configure(target)
+
+    @pytest.mark.parametrize("seconds", [0, -1.0, float("inf"), float("nan"), 1e12])
+    def test_an_interval_that_no_thread_can_wait_is_refused(self, seconds: float, store: Path) -> None:
+        with pytest.raises(ConfigError, match=r"flush_interval is .*; expected seconds, such as 1\.0"):
+            agenttrace.configure(store, flush_interval=seconds)
 
 
 class TestThreads:

@@ -86,6 +86,8 @@ def _picked(row: Json, wanted: Json) -> tuple[Json, Json]:
     return found, {column: None if value == "" else _comparable(column, value) for column, value in wanted.items()}
 
 
+# One worker rebuilds them all.
+@pytest.mark.xdist_group("conventions")
 @pytest.mark.parametrize("name", CASES)
 def test_golden_case(name: str, rebuilt_cases: dict[str, Run]) -> None:
     convention, case = CASES[name]

@@ -89,16 +89,24 @@ def completed(case: dict[str, Any], defaults: dict[str, Any]) -> dict[str, list[
     return rows
 
 
+# Of a statement that fills a relation.
+_ROWS = 100
+
+
 def fill(con: duckdb.DuckDBPyConnection, rows: dict[str, list[dict[str, Any]]], order: int = 0) -> None:
     """Puts rows into the relations; `order` other than 0 shuffles them."""
     for name, lines in rows.items():
         columns = {str(column[0]): str(column[1]) for column in con.execute(f"DESCRIBE {name}").fetchall()}
         if order:
             lines = random.Random(order).sample(lines, len(lines))
-        for line in lines:
-            assert line.keys() <= columns.keys(), f"{name} has no column {line.keys() - columns.keys()}"
-            values = [value_of(value, columns[column]) for column, value in line.items()]
-            con.execute(f"INSERT INTO {name} ({', '.join(line)}) VALUES ({', '.join('?' * len(line))})", values)
+        given = list(dict.fromkeys(column for line in lines for column in line))
+        assert columns.keys() >= set(given), f"{name} has no column {set(given) - columns.keys()}"
+        # Many rows in a statement, whose columns have no defaults: one for each row takes four times as long.
+        for start in range(0, len(lines), _ROWS):
+            part = lines[start : start + _ROWS]
+            values = [value_of(line.get(column, "NULL"), columns[column]) for line in part for column in given]
+            marks = ", ".join([f"({', '.join('?' * len(given))})"] * len(part))
+            con.execute(f"INSERT INTO {name} ({', '.join(given)}) VALUES {marks}", values)
 
 
 def value_of(value: Any, sql_type: str) -> Any:

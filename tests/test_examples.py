@@ -15,6 +15,8 @@ from agenttrace.evaluators.results import Evaluation
 from agenttrace.evaluators.run import evaluate
 from agenttrace.store import open_store, refresh
 
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 AGENTTRACE = Path(sys.executable).with_name("agenttrace")
 

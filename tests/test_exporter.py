@@ -593,3 +593,20 @@ def test_an_outcome_reaches_the_store(store: Path) -> None:
 
 def test_an_outcome_without_a_store_is_told(store: Path) -> None:
     assert not record_outcome(OutcomeRow("task-1", 2, None, "checker", True, None, None, 0))
+
+
+def test_a_logging_handler_that_raises_reaches_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_record: logging.LogRecord) -> bool:
+        raise RuntimeError("a filter of the user's")
+
+    exporter = DuckDBSpanExporter(tmp_path / "s.duckdb")
+    (tmp_path / "s.duckdb.spool").write_text("no folder")
+    logger = logging.getLogger("agenttrace")
+    logger.addFilter(refuse)
+    try:
+        assert exporter.export([ended_span()]) is SpanExportResult.FAILURE
+    finally:
+        logger.removeFilter(refuse)
+    assert (exporter.written, exporter.dropped) == (0, 1)

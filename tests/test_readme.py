@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # A block after a line like "`shop.py`:" or "`cases.jsonl`:" is that file; another one runs as it stands.
@@ -74,6 +76,7 @@ def check_command(command: str, output: str, folder: Path) -> None:
         assert settled(done.stdout, folder) == settled(output, folder), command
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_every_snippet_and_command_does_what_readme_says(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     with ExitStack() as running:

@@ -28,6 +28,7 @@ from span_trees import (
 
 from agenttrace import dialects, envelopes, json_text
 from agenttrace import rebuild as rebuilding
+from agenttrace.config import Settings, ToolSettings
 from agenttrace.rebuild import rebuild
 from agenttrace.spans import SpanRow
 
@@ -76,6 +77,35 @@ def test_batches_of_few_spans_or_bytes_give_what_one_batch_gives(
     (parts,) = con.execute("SELECT count(DISTINCT part) FROM parts").fetchone() or (0,)
     (batches,) = con.execute("SELECT count(DISTINCT batch) FROM waiting").fetchone() or (0,)
     assert max(parts, batches) > 1
+
+
+def test_a_rebuild_that_stops_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    con = open_memory()
+    insert(con, _traces())
+    rebuild(con)
+    expected = _tables(con)
+    monkeypatch.setattr(rebuilding, "_BATCH_SPANS", 5)
+    con = open_memory()
+    insert(con, _traces())
+    done = left = 0
+    while done < 6:
+        step = rebuild(con, deadline=0, goes_on=done > 0)
+        done += step
+        (left,) = con.execute("SELECT count(*) FROM dirty_traces").fetchone() or (0,)
+        assert 0 < step < 6
+        assert left == 6 - done
+    assert _tables(con) == expected
+
+
+def test_a_rebuild_that_goes_on_leaves_the_store_to_who_began_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rebuilding, "_BATCH_SPANS", 5)
+    ours, theirs = (Settings(tools=ToolSettings(mutating=[name])) for name in ("order", "other"))
+    con = open_memory()
+    insert(con, _traces())
+    rebuild(con, settings=ours, deadline=0)
+    begun = rebuild(con, settings=theirs, deadline=0)
+    assert rebuild(con, settings=ours, deadline=0, goes_on=True) == 0
+    assert begun + rebuild(con, settings=theirs, goes_on=True) == 6
 
 
 def test_a_span_that_comes_a_month_later_finds_its_trace() -> None:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agenttrace import rebuild as rebuilding
 from agenttrace import store as store_module
 from agenttrace.compact import compact
 from agenttrace.errors import StoreBusyError, StoreError, StoreMissingError
@@ -443,6 +444,37 @@ def test_a_reader_of_the_same_process_counts_as_busy(store: Path, make_span: Mak
     refresh(store)
     with open_store(store):
         assert refresh(store, wait_s=0.05).busy
+
+
+def test_others_have_a_turn_while_much_is_brought_in(
+    store: Path, make_span: MakeSpan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "_TURN_S", 0.0)
+    monkeypatch.setattr(store_module.compact, "__kwdefaults__", {"deadline": None, "batch_bytes": 1})
+    monkeypatch.setattr(rebuilding, "_BATCH_SPANS", 1)
+    write(store, *[[make_span(number, trace_id=f"{number:032x}")] for number in range(1, 4)])
+    seen: list[tuple[Any, ...]] = []
+
+    def look(seconds: float) -> None:
+        with duckdb.connect(store, read_only=True) as con:
+            counts = "SELECT (SELECT count(*) FROM spans), (SELECT count(*) FROM dirty_traces)"
+            seen.extend(con.execute(counts).fetchall())
+
+    monkeypatch.setattr(store_module.time, "sleep", look)
+    refreshed = refresh(store)
+    assert seen == [(1, 1), (2, 2), (3, 3), (3, 2), (3, 1)]
+    assert (refreshed.compacted, refreshed.rebuilt, refreshed.pending, refreshed.busy) == (3, 3, 0, False)
+    assert rows(store, "SELECT count(*) FROM dirty_traces") == [(0,)]
+
+
+@pytest.mark.parametrize(("time", "observed"), [(None, 7), (5, None), (None, None)])
+def test_log_records_without_a_time_are_stored_once(store: Path, time: int | None, observed: int | None) -> None:
+    spool = Spool(spool_folder(store))
+    same = log(time_unix_nano=time, observed_time_unix_nano=observed)
+    for batch in ([same], [same, log(time_unix_nano=1, observed_time_unix_nano=1)], [same]):
+        spool.write("logs", batch)
+        compact_store(store, budget_s=10)
+    assert rows(store, "SELECT time_unix_nano FROM log_records ORDER BY ALL NULLS LAST") == [(1,), (time,)]
 
 
 def test_two_threads_that_compact_at_once_store_each_segment_once(store: Path, make_span: MakeSpan) -> None:

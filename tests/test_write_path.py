@@ -17,7 +17,7 @@ from agenttrace import store as store_module
 from agenttrace.errors import StoreError
 from agenttrace.spans import SpanRow
 from agenttrace.spool import Spool, read_segment, spool_folder
-from agenttrace.store import compact_store, open_store
+from agenttrace.store import compact_store, open_store, refresh
 
 MakeSpan = Callable[..., SpanRow]
 
@@ -77,7 +77,7 @@ def test_a_segment_that_cannot_be_read_for_the_moment_waits(
 def test_a_segment_that_claims_more_rows_than_its_name_says_is_refused_before_they_are_made(
     make_span: MakeSpan, tmp_path: Path
 ) -> None:
-    ending, payload = segments.encode("spans", [make_span(number) for number in range(100)], False)
+    [(_, ending, payload)] = segments.encode("spans", [make_span(number) for number in range(100)], False)
     assert ending == "arrow"
     with pa.ipc.open_file(pa.BufferReader(payload)) as reader:
         table = reader.read_all()
@@ -97,6 +97,49 @@ def test_a_long_value_is_stored_once_where_all_rows_share_it(make_span: MakeSpan
     # Random hex digits halve; without compression, or in the metadata, they would be there more than once.
     assert path.stat().st_size < 2 * len(text)
     assert read_segment(Spool(tmp_path).segments()[0]).table["attributes"].to_pylist() == [text] * 100
+
+
+def test_very_long_rows_become_several_segments_of_a_row_at_least(
+    store: Path, make_span: MakeSpan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "_JSON_BYTES", 1_000)
+    monkeypatch.setattr(segments, "_SEGMENT_BYTES", 100_000)
+    lengths = [10, 40_000, 40_000, 250_000, 40_000, 10]
+    rows = [make_span(number, attributes='"' + "\u00e4" * length + '"') for number, length in enumerate(lengths)]
+    folder = spool_folder(store)
+    last = Spool(folder).write("spans", rows)
+    waiting = Spool(folder).segments()
+    assert [segment.rows for segment in waiting] == [3, 1, 2]
+    assert waiting[-1].path == last
+    assert compact_store(store, budget_s=10) == (3, 0)
+    assert query(store, "SELECT strlen(attributes) FROM spans ORDER BY span_id") == [(2 * n + 2,) for n in lengths]
+
+
+def test_a_segment_that_does_not_fit_into_memory_waits_and_those_behind_it_are_stored(
+    store: Path, make_span: MakeSpan, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(store_module, "AGENT_MEMORY", "24MB")
+    monkeypatch.setattr(store_module._process, "idle", None)
+    monkeypatch.setattr(store_module, "_AGENT_BATCH_BYTES", 1 << 30)
+    _, large, *_ = write(store, [make_span(1)], [make_span(2, attributes="x" * 40_000_000)], [make_span(3)])
+    write(store, [make_span(4)])
+    for together in (True, False):
+        monkeypatch.setattr(store_module, "_AGENT_BATCH_BYTES", 1 << 30 if together else 1)
+        write(store, [make_span(5 + together)])
+        compact_store(store, budget_s=0)
+        assert [segment.path for segment in Spool(large.parent).segments()] == [large]
+    assert [message for message in caplog.messages if "memory" in message] == [
+        f"{large}: waits, its 1 rows do not fit into memory"
+    ]
+    store_module._process.idle = None
+    assert refresh(store).compacted == 1
+    assert query(store, "SELECT count(*) FROM spans") == [(6,)]
+
+
+def test_an_agent_looks_at_the_time_after_few_bytes(store: Path, make_span: MakeSpan) -> None:
+    write(store, *[[make_span(number, attributes=f'"{"x" * 5_000_000}"')] for number in range(4)])
+    assert compact_store(store, budget_s=0) == (1, 0)
+    assert compact_store(store, budget_s=10) == (3, 0)
 
 
 def test_any_order_of_starts_ends_and_repeats_leaves_the_same_spans(store: Path, make_span: MakeSpan) -> None:

@@ -6,11 +6,24 @@ WITH calls AS (
     SEMI JOIN judged USING (trajectory_id)
     WHERE kind = 'tool' AND tool_ran IS DISTINCT FROM FALSE AND status IN ('ok', 'error', 'timeout')
 ),
+-- The last success of each tool of a run, and beside it the last one of another turn: an earlier one makes up for nothing
+-- that these two do not.
+last_successes AS (
+    SELECT trajectory_id, tool_name, max({'step': step_index, 'turn': turn_span_id}, 2) AS calls
+    FROM (
+        SELECT trajectory_id, tool_name, turn_span_id, max(step_index) AS step_index
+        FROM calls
+        WHERE status = 'ok'
+        GROUP BY trajectory_id, tool_name, turn_span_id
+    )
+    GROUP BY trajectory_id, tool_name
+),
 errors AS (
-    SELECT e.trajectory_id, e.span_id, bool_or(s.span_id IS NOT NULL) AS recovered
+    SELECT
+        e.trajectory_id, e.span_id,
+        bool_or(len(list_filter(coalesce(s.calls, []), lambda c: c.step > e.step_index AND (c.turn = e.turn_span_id) IS NOT TRUE)) > 0) AS recovered
     FROM calls AS e
-    LEFT JOIN calls AS s ON s.trajectory_id = e.trajectory_id AND s.tool_name = e.tool_name AND s.status = 'ok'
-        AND s.step_index > e.step_index AND (s.turn_span_id = e.turn_span_id) IS NOT TRUE
+    LEFT JOIN last_successes AS s USING (trajectory_id, tool_name)
     WHERE e.status <> 'ok'
     GROUP BY e.trajectory_id, e.span_id
 )
