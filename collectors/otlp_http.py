@@ -57,6 +57,8 @@ _BODY_TIMEOUT_S = 60.0
 _DRAIN_TIMEOUT_S = 5.0
 _DRAIN_BYTES = 64 << 20
 _INFLATE_STEP_BYTES = 1 << 20
+_INFLATE_PIECE_BYTES = 64 << 10
+_MAX_MEMBERS = 1_000
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -189,24 +191,26 @@ class OTLPApp:
     def _inflate(self, compression: str, content: bytes, held: Held) -> bytes:
         """Unpacks while watching the size: a few kilobytes can hold gigabytes."""
         inflated = bytearray()
-        rest = content
+        unread = memoryview(content)
         try:
-            while True:
-                unpacker = zlib.decompressobj(_window_bits(compression, rest))
+            # gzip may have several members, one after the other.
+            for _ in range(_MAX_MEMBERS):
+                unpacker = zlib.decompressobj(_window_bits(compression, unread))
                 while not unpacker.eof:
-                    step = unpacker.decompress(rest, _INFLATE_STEP_BYTES)
-                    rest = unpacker.unconsumed_tail
-                    if not step and not rest and not unpacker.eof:
+                    # What a step leaves is copied, so it must not be given all of a body.
+                    piece = unread[:_INFLATE_PIECE_BYTES]
+                    step = unpacker.decompress(piece, _INFLATE_STEP_BYTES)
+                    unread = unread[len(piece) - len(unpacker.unused_data or unpacker.unconsumed_tail) :]
+                    if not step and not piece and not unpacker.eof:
                         raise DecodeError(f"torn {compression} body")
                     if len(inflated) + len(step) > self._max_inflated:
                         raise _RefusedError(413, f"the body unpacks to more than {self._max_inflated} bytes")
                     if not held.grow(len(step)):
                         raise _busy()
                     inflated += step
-                # gzip may have several members, one after the other.
-                rest = unpacker.unused_data
-                if not rest:
+                if not unread:
                     return bytes(inflated)
+            raise _RefusedError(413, f"the body has more than {_MAX_MEMBERS} gzip members")
         except zlib.error as err:
             raise DecodeError(f"not a {compression} body: {err}") from err
 
@@ -284,7 +288,7 @@ def _compression(headers: Mapping[str, str]) -> str:
     return compression
 
 
-def _window_bits(compression: str, content: bytes) -> int:
+def _window_bits(compression: str, content: memoryview) -> int:
     if compression != "deflate":
         return 16 + zlib.MAX_WBITS
     # By the standard deflate has zlib's two bytes before it; some clients leave them out.

@@ -46,7 +46,9 @@ def _problem_of(part: _Part, known: _Names) -> str | None:
     kind = part.get("type")
     if kind == "BASE_TABLE":
         path = ".".join(name for name in (part["catalog_name"], part["schema_name"], part["table_name"]) if name)
-        return None if path.lower() in known else f"reads {path}, which `reads` in its header does not name"
+        # A CTE may have dots in its name; what has a schema before its name is none.
+        is_known = not part["catalog_name"] and not part["schema_name"] and path.lower() in known
+        return None if is_known else f"reads {path}, which `reads` in its header does not name"
     if kind == "TABLE_FUNCTION":
         name = str(part["function"]["function_name"])
         return None if name.lower() in _TABLE_FUNCTIONS else f"calls the table function {name}; it may not"
@@ -68,10 +70,11 @@ def _parts(statements: object) -> Iterator[tuple[_Part, _Names]]:
         elif isinstance(value, dict):
             part = cast(_Part, value)
             for entry in part["cte_map"]["map"] if "cte_map" in part else ():
-                own = {str(entry["key"]).lower()}
-                # Only a recursive one sees itself; in any other its own name is that of a relation.
-                is_recursive = entry["value"]["query_node"]["type"] == "RECURSIVE_CTE_NODE"
-                pending.append((entry["value"], ctes | own if is_recursive else ctes))
-                ctes |= own
+                pending.append((entry["value"], ctes))
+                ctes |= {str(entry["key"]).lower()}
             yield part, ctes
-            pending += [(inner, ctes) for key, inner in part.items() if key != "cte_map"]
+            # Only the step of a recursive one sees itself; elsewhere within it its name is that of a relation.
+            own = {str(part["cte_name"]).lower()} if part.get("type") == "RECURSIVE_CTE_NODE" else set[str]()
+            pending += [
+                (inner, ctes | own if key == "right" else ctes) for key, inner in part.items() if key != "cte_map"
+            ]

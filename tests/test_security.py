@@ -168,6 +168,11 @@ COLUMNS = "NULL AS trajectory_id, NULL AS trace_id, NULL AS span_id, 'a' AS kind
         ("SELECT (SELECT max(run_id) FROM evaluation_runs) FROM steps", "reads evaluation_runs"),
         ("WITH findings AS (SELECT * FROM findings) SELECT * FROM findings", "reads findings"),
         ("SELECT * FROM (WITH spans AS (FROM steps) FROM spans), spans", "reads spans"),
+        ('WITH "main.findings" AS (SELECT 1) SELECT * FROM main.findings', "reads main.findings"),
+        (
+            "WITH RECURSIVE spans AS (SELECT * FROM spans UNION ALL SELECT * FROM spans) SELECT * FROM spans",
+            "reads spans",
+        ),
         ("SELECT * FROM query_table('findings')", "calls the table function query_table"),
         ("SELECT * FROM query('FROM findings')", "calls the table function query"),
         ("SELECT * FROM duckdb_tables()", "calls the table function duckdb_tables"),
