@@ -6,7 +6,10 @@ import random
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
+from typing import Self
 
 import grpc
 from chaos_ledger import Child, Ledger, Tally, until
@@ -14,6 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 _ANSWER_S = 45.0
+_HANGS_S = 90.0
 RETRYABLE = frozenset({429, 502, 503, 504})
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
 
@@ -42,7 +46,27 @@ def request(span_ids: "list[int]", *, ended: bool = True, name: str = "execute_t
     return message.SerializeToString()
 
 
-class Clients:
+class Senders:
+    """Threads that send until the block ends; one that hangs then is a fault."""
+
+    def __init__(self, tally: Tally, works: Iterable[Callable[[], object]]) -> None:
+        self._tally = tally
+        self._stopping = threading.Event()
+        self._threads = [threading.Thread(target=work, daemon=True) for work in works]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(_HANGS_S)
+        self._tally.check(not any(thread.is_alive() for thread in self._threads), f"{type(self).__name__}: one hangs")
+
+
+class Clients(Senders):
     """Threads that send over HTTP and gRPC until they are told to stop, and send again what was not acknowledged."""
 
     def __init__(
@@ -51,26 +75,13 @@ class Clients:
         self.count = 0
         self.longest_s = 0.0
         self.refused: set[object] = set()
-        self._tally = tally
         self._folder = folder
         self._ports = http_port, grpc_port
         self._rng = random.Random(seed)
         self._ids = itertools.count(self._rng.getrandbits(40) << 20 | 1)
         self._size = size
-        self._stopping = threading.Event()
         sends = [self._over_http] * each + [self._over_grpc] * each
-        self._threads = [threading.Thread(target=send, args=(n,), daemon=True) for n, send in enumerate(sends)]
-
-    def __enter__(self) -> "Clients":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join(2 * _ANSWER_S)
-        self._tally.check(not any(thread.is_alive() for thread in self._threads), "a client hangs")
+        super().__init__(tally, [partial(send, number) for number, send in enumerate(sends)])
 
     def wait_for_more(self, child: Child, number: int) -> bool:
         """Waits until this many more requests are acknowledged, or the child has ended."""

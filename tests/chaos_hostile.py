@@ -5,14 +5,14 @@ import http.client
 import itertools
 import random
 import socket
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 
 import grpc
-from chaos_clients import EXPORT, request
+from chaos_clients import EXPORT, Senders, request
 from chaos_ledger import Tally
 
 _ANSWER_S = 60.0
@@ -38,31 +38,18 @@ KINDS = (*_BODIES, "slow header", "slow body", "half open", "no end", "gRPC garb
 _SLOW_S = 0.5
 
 
-class Guests:
+class Guests(Senders):
     """Threads that each misbehave in their own way until they are told to stop."""
 
     def __init__(self, tally: Tally, http_port: int, grpc_port: int, seed: float) -> None:
         self.done: Counter[str] = Counter()
-        self._tally = tally
         self._address = ("127.0.0.1", http_port)
         self._grpc = ("127.0.0.1", grpc_port)
         self._rng = random.Random(seed)
-        self._stopping = threading.Event()
         works = [lambda kind=kind: self._post(kind) for kind in _BODIES]
         works += [lambda part=part: self._slowly(part) for part in ("slow header", "slow body")]
         works += [self._half_open, self._no_end, self._garbage]
-        self._threads = [threading.Thread(target=self._again, args=(work,), daemon=True) for work in works]
-
-    def __enter__(self) -> "Guests":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join(2 * _ANSWER_S)
-        self._tally.check(not any(thread.is_alive() for thread in self._threads), "a guest hangs")
+        super().__init__(tally, [partial(self._again, work) for work in works])
 
     def _again(self, work: "itertools.repeat[None]") -> None:
         while True:

@@ -4,7 +4,7 @@ import errno
 import os
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from agenttrace import compact as compact_module
 from agenttrace import limits, private, segments, spool
 from agenttrace import store as store_module
 from agenttrace.errors import StoreError
@@ -134,6 +135,22 @@ def test_a_segment_that_does_not_fit_into_memory_waits_and_those_behind_it_are_s
     store_module._process.idle = None
     assert refresh(store).compacted == 1
     assert query(store, "SELECT count(*) FROM spans") == [(6,)]
+
+
+def test_a_commit_that_does_not_fit_into_memory_is_known_by_its_words(
+    store: Path, make_span: MakeSpan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = compact_module._commit
+
+    def fail(con: Any, batch: Sequence[Any], gone: Iterable[str]) -> None:
+        if any(read.segment.rows == 2 for read in batch):
+            raise duckdb.TransactionException("Failed to commit: could not allocate block of size 256.0 KiB")
+        commit(con, batch, gone)
+
+    monkeypatch.setattr(compact_module, "_commit", fail)
+    large, _ = write(store, [make_span(1), make_span(2)], [make_span(3)])
+    assert compact_store(store, budget_s=10) == (1, 0)
+    assert [segment.path for segment in Spool(large.parent).segments()] == [large]
 
 
 def test_an_agent_looks_at_the_time_after_few_bytes(store: Path, make_span: MakeSpan) -> None:
