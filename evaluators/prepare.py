@@ -1,7 +1,7 @@
-"""Gives a connection the relations that evaluators read, for one slice of the store, and locks it down."""
+"""Gives a connection the relations that evaluators read, for some runs of the store, and locks it down."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import cache
@@ -28,28 +28,26 @@ _STORED = ("steps", "trajectories", "outcomes")
 
 @dataclass(frozen=True)
 class Selection:
-    """Which runs are judged, and in how many slices.
+    """Which runs are judged.
 
     Attributes:
         since: Only runs that start at or after this; None is no bound.
         until: Only runs that start before this.
         include_open: Also runs that may still go on.
-        slices: The store is judged in so many parts, each with whole sessions.
         runs: Only these trajectories; None is no limit.
     """
 
     since: datetime | None
     until: datetime | None
     include_open: bool
-    slices: int = 1
     runs: Sequence[str] | None = None
 
 
-def select(con: duckdb.DuckDBPyConnection, selection: Selection, slice_index: int) -> int:
-    """Fills `judged` with the runs of one slice, and makes the tables of the store reachable as `stored_*`.
+def select(con: duckdb.DuckDBPyConnection, selection: Selection) -> int:
+    """Fills `judged`, and makes the tables of the store reachable as `stored_*`.
 
     Returns:
-        Number of runs that are judged in this slice.
+        Number of runs that are judged.
     """
     con.execute("SET enable_progress_bar = false")
     # DuckDB compares every row with every row where it expects few of them, and it expects few after joins.
@@ -63,19 +61,17 @@ def select(con: duckdb.DuckDBPyConnection, selection: Selection, slice_index: in
         "since": selection.since,
         "until": selection.until,
         "include_open": selection.include_open,
-        "slices": selection.slices,
-        "slice": slice_index,
         "runs": selection.runs,
     }
     con.execute(_query("judged"), values)
     return _count(con, "judged")
 
 
-def count_steps(con: duckdb.DuckDBPyConnection) -> int:
-    """Returns how many steps the judged runs have; `select` comes first."""
+def slices(con: duckdb.DuckDBPyConnection, selection: Selection, most_steps: int) -> list[Selection]:
+    """Cuts a selection into parts of about so many steps, each with whole sessions; `select` comes first."""
     con.execute("CREATE OR REPLACE TEMP TABLE chosen AS FROM judged")
     _run(con, "near")
-    return int(rows(con, "judged_steps")[0][0])
+    return [replace(selection, runs=runs) for (runs,) in rows(con, "slices", most=most_steps)]
 
 
 def relations(

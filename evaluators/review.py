@@ -26,7 +26,7 @@ _DETAIL_WIDTH = 60
 
 def make_relations(con: duckdb.DuckDBPyConnection, settings: Settings) -> None:
     """Makes `steps`, `trajectories`, `outcomes` and `current_findings` over all runs of the store."""
-    prepare.select(con, prepare.Selection(None, None, include_open=True), 0)
+    prepare.select(con, prepare.Selection(None, None, include_open=True))
     prepare.relations(con, settings, {"outcomes"}, with_sessions=False)
     con.execute(_query("current_findings"))
 

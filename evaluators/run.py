@@ -1,6 +1,5 @@
 """Runs the evaluators over the store: binds parameters, collects findings and measurements, says whether it passed."""
 
-import math
 import secrets
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -152,11 +151,11 @@ class _Job:
         local = [evaluator for evaluator in self._evaluators if evaluator.scope != "summary"]
         summary = [evaluator for evaluator in self._evaluators if evaluator.scope == "summary"]
         with open_store(self._db) as con:
-            prepare.select(con, self._selection, 0)
-            slices = max(1, math.ceil(prepare.count_steps(con) / _SLICE_STEPS))
-        for index in range(slices):
+            prepare.select(con, self._selection)
+            slices = prepare.slices(con, self._selection, _SLICE_STEPS)
+        for part in slices:
             with open_store(self._db) as con:
-                self._judge_slice(con, local, replace(self._selection, slices=slices), index)
+                self._judge_slice(con, local, part)
         self.findings.sort(key=_order)
         with open_store(self._db) as con:
             self._summarise(con, summary)
@@ -184,9 +183,9 @@ class _Job:
         return self._measuring.offenders(metric, self._tasks)
 
     def _judge_slice(
-        self, con: duckdb.DuckDBPyConnection, evaluators: list[Evaluator], selection: prepare.Selection, index: int
+        self, con: duckdb.DuckDBPyConnection, evaluators: list[Evaluator], selection: prepare.Selection
     ) -> None:
-        count = prepare.select(con, selection, index)
+        count = prepare.select(con, selection)
         self.runs += count
         if count == 0:
             return
@@ -248,7 +247,7 @@ class _Job:
         self._tasks[trajectory_id] = task
 
     def _summarise(self, con: duckdb.DuckDBPyConnection, evaluators: list[Evaluator]) -> None:
-        if prepare.select(con, self._selection, 0) == 0:
+        if prepare.select(con, self._selection) == 0:
             return
         reads = {name for evaluator in evaluators for name in evaluator.reads}
         prepare.relations(con, self._settings, reads, with_sessions=False)
@@ -268,7 +267,7 @@ class _Job:
         before = replace(self._selection, since=since - length, until=since)
         previous: list[Measurement] = []
         with open_store(self._db) as con:
-            if prepare.select(con, before, 0) == 0:
+            if prepare.select(con, before) == 0:
                 return
             reads = {name for evaluator in evaluators for name in evaluator.reads}
             prepare.relations(con, self._settings, reads, with_sessions=False)

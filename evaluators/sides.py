@@ -66,7 +66,7 @@ def _nearest(label: str, known: Sequence[str]) -> str:
 def _side(name: str, path: Path, settings: Settings, only: Sequence[str] | None) -> Side:
     evaluation = evaluate(path, settings, runs=only)
     with open_store(path) as con:
-        prepare.select(con, prepare.Selection(None, None, include_open=False, runs=only), 0)
+        prepare.select(con, prepare.Selection(None, None, include_open=False, runs=only))
         prepare.relations(con, settings, (), with_sessions=False)
         verdicts = [metrics.Verdict(*row) for row in prepare.verdicts(con, whole_store=only is None)]
         numbers = prepare.rows(con, "compared_runs")

@@ -51,7 +51,7 @@ def attached(store: Path) -> Verdicts:
     """Verdicts that count: agent, task, trial of their run, source, passed."""
     refresh(store)
     with open_store(store) as con:
-        prepare.select(con, prepare.Selection(None, None, include_open=True), 0)
+        prepare.select(con, prepare.Selection(None, None, include_open=True))
         prepare.relations(con, Settings(), {"outcomes"})
         return con.execute(
             "SELECT t.agent_name, o.task_id, o.trial, o.source, o.passed"

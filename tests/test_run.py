@@ -284,10 +284,11 @@ def test_outcomes_by_run_and_by_task(store: Path, fill: Fill) -> None:
 
 
 def test_slices_change_nothing(store: Path, fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Sessions overlap in time, and a run goes on while others begin and end.
     numbers = range(1, 13)
     fill(
-        steps=[a_step(i, index) for i in numbers for index in range(1 + i % 2)],
-        trajectories=[a_run(i, session_id=f"s{i // 3}") for i in numbers],
+        steps=[a_step(i, index, start_time=HOURS[i + 9 * index]) for i in numbers for index in range(1 + i % 2)],
+        trajectories=[a_run(i, session_id=f"s{i % 5}") for i in numbers],
     )
     whole = evaluate(store, Settings())
     monkeypatch.setattr(runner, "_SLICE_STEPS", 3)
