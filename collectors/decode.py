@@ -24,7 +24,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 from agenttrace.collectors.agent_events import step_row
 from agenttrace.collectors.wire import Signal, TooManyPartsError
 from agenttrace.errors import DecodeError
-from agenttrace.spans import LogRow, SpanRow, hot_attributes, new_row
+from agenttrace.spans import LogRow, SpanRow, hot_values, new_row
 
 MAX_DEPTH = 64
 MAX_PARTS = 1 << 21
@@ -358,7 +358,7 @@ def _span(
         resource.service_name,
         scope.name,
         scope.version,
-        *hot_attributes(attributes),
+        *hot_values(attributes),
         orjson.dumps(attributes).decode(),
         json_text([_event(event) for event in events]) if events else _EMPTY_LIST,
         json_text([_link(link, leniencies) for link in links]) if links else _EMPTY_LIST,

@@ -53,7 +53,7 @@ from agenttrace.collectors.json_fields import (
     whole_number,
 )
 from agenttrace.errors import DecodeError
-from agenttrace.spans import LogRow, SpanRow, hot_attributes, new_row
+from agenttrace.spans import LogRow, SpanRow, hot_values, new_row
 
 _KINDS = {f"SPAN_KIND_{name.upper()}": number for number, name in enumerate(SPAN_KINDS)}
 _STATUSES = {f"STATUS_CODE_{name.upper()}": number for number, name in enumerate(STATUS_CODES)}
@@ -253,7 +253,7 @@ def span_row(span: Object, resource: Resource, scope: Scope, leniencies: Lenienc
         resource.service_name,
         scope.name,
         scope.version,
-        *hot_attributes(attributes),
+        *hot_values(attributes),
         json_text(attributes),
         _json_list(_event, span, "events", leniencies),
         _json_list(_link, span, "links", leniencies),

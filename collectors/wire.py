@@ -1,11 +1,11 @@
 """OTLP protobuf body -> its groups, parts and records, such that memory stays in proportion to the body.
 
 Two bytes hold a message, and the parsed one takes a hundred times their room: a body of 64 MiB could take 6 GiB. So the
-records of a large body are parsed one at a time, and the fields of a large record are counted beforehand. Only
+records of a large body are parsed some at a time, and the fields of a large record are counted beforehand. Only
 the outline of the wire format is read here, tags and lengths; what is in a piece is upb's to read and to refuse.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,12 +15,15 @@ from google.protobuf.message import Message
 from agenttrace.errors import DecodeError
 
 LARGE_BYTES = 1 << 20
+_BATCH_BYTES = 1 << 16
 _MAX_DEPTH = 100
 _GROUP_FIELD, _PART_FIELD, _RECORD_FIELD = 1, 2, 2
 # Attributes and values within a record are far smaller than a record is.
 _FIELDS_PER_PART = 8
 
 M = TypeVar("M", bound=Message)
+Place = tuple[int, int, int]
+"""Where a field begins, where its content begins, and where both end."""
 Field = tuple[int, int, int, int]
 """Number, where the field begins, where its content begins, and where both end."""
 
@@ -50,36 +53,50 @@ class Signal:
             DecodeError: The body is no such request; what was yielded before must not be used.
         """
         if len(body) > LARGE_BYTES:
-            for count, (number, _, start, end) in enumerate(_fields(body, 0, len(body))):
+            for count, (number, at, start, end) in enumerate(_fields(body, 0, len(body))):
                 if count == max_parts:
                     raise TooManyPartsError(max_parts)
                 if number == _GROUP_FIELD and start:
-                    group, parts = _open(self.group, body, (start, end), _PART_FIELD, max_parts)
+                    group, parts = _open(self.group, body, (at, start, end), _PART_FIELD, max_parts)
                     yield group, self._parts(body, parts, max_parts)
             return
         groups, parts, records = self.names
         for group in getattr(parse(self.request, body), groups):
             yield group, ((part, getattr(part, records)) for part in getattr(group, parts))
 
-    def _parts(self, body: bytes, parts: list[tuple[int, int]], max_parts: int) -> Iterator[tuple[Any, "_Records"]]:
+    def _parts(self, body: bytes, parts: list[Place], max_parts: int) -> Iterator[tuple[Any, "_Records"]]:
         for place in parts:
             part, records = _open(self.part, body, place, _RECORD_FIELD, max_parts)
-            yield part, _Records(lambda raw: _parse_counted(self.record, raw, max_parts), body, records)
+            yield part, _Records(self, body, records, max_parts)
 
 
 @dataclass(frozen=True)
 class _Records:
-    """The records of a part, each parsed when its turn comes."""
+    """The records of a part, parsed when their turn comes; some at once, for each parse costs as much as a record."""
 
-    read: Callable[[bytes], Any]
+    signal: Signal
     body: bytes
-    places: list[tuple[int, int]]
+    places: list[Place]
+    max_parts: int
 
     def __len__(self) -> int:
         return len(self.places)
 
     def __iter__(self) -> Iterator[Any]:
-        return (self.read(self.body[start:end]) for start, end in self.places)
+        for batch in self._batches():
+            yield from getattr(_parse_counted(self.signal.part, batch, self.max_parts), self.signal.names[2])
+
+    def _batches(self) -> Iterator[bytes]:
+        """Yields parts with as many records as have room, at least one."""
+        batch: list[bytes] = []
+        room = _BATCH_BYTES
+        for begin, _, end in self.places:
+            room -= end - begin
+            if batch and room < 0:
+                yield b"".join(batch)
+                batch, room = [], _BATCH_BYTES - (end - begin)
+            batch.append(self.body[begin:end])
+        yield b"".join(batch)
 
 
 def parse(message: type[M], raw: bytes) -> M:
@@ -95,15 +112,14 @@ def parse(message: type[M], raw: bytes) -> M:
         raise DecodeError(f"not an OTLP protobuf request: {err}") from err
 
 
-def _open(
-    kind: type[M], body: bytes, place: tuple[int, int], children: int, max_parts: int
-) -> tuple[M, list[tuple[int, int]]]:
+def _open(kind: type[M], body: bytes, place: Place, children: int, max_parts: int) -> tuple[M, list[Place]]:
     """Parses a message without some of its children, and says where those are."""
-    places: list[tuple[int, int]] = []
+    _, first, last = place
+    places: list[Place] = []
     rest: list[bytes] = []
-    for number, at, start, end in _fields(body, *place):
+    for number, at, start, end in _fields(body, first, last):
         if number == children and start:
-            places.append((start, end))
+            places.append((at, start, end))
         else:
             rest.append(body[at:end])
         if len(places) + len(rest) > max_parts:
