@@ -304,6 +304,10 @@ def main(arguments: list[str] | None = None) -> int:
     """
     given = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in given
+    # Python has None for a stream that was closed (`>&-`); the exit code still says what was found.
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - as long as the process
     for stream in (sys.stdout, sys.stderr):
         # A terminal without UTF-8 must show an escape, not end in a traceback.
         reconfigure: Any = getattr(stream, "reconfigure", None)
@@ -324,6 +328,9 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         # A fault of our own must not end with Python's own exit code, 1, which says "findings".
         place = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        if type(error).__module__ == "_duckdb":
+            changed = "the store's tables are not as agenttrace made them"
+            return _failed(f"{changed} ({place}).\nName another store with --db, or make it anew with import.", debug)
         return _failed(f"internal error: {place}\nPlease report it with what --debug shows.", debug)
     finally:
         logger.removeHandler(log)

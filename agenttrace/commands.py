@@ -37,7 +37,7 @@ def interruptible() -> Generator[None]:
 
 def take_in(path: Path, settings: Settings) -> None:
     """Takes in what waits in the spool, and says what could not be."""
-    from agenttrace.completeness import left_out
+    from agenttrace.completeness import lasting, left_out
     from agenttrace.store import refresh
 
     refreshed = refresh(path, settings=settings)
@@ -45,6 +45,8 @@ def take_in(path: Path, settings: Settings) -> None:
         terminal.note(refreshed.problem)
     if missing := left_out(path, refreshed):
         terminal.note(missing)
+    for line in lasting(path, refreshed):
+        terminal.note(f"{line.fact}.\n  {line.advice}.")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import resources
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import duckdb
 
 from agenttrace import private
-from agenttrace.errors import SpoolError
+from agenttrace.errors import OtherReleaseError, SpoolError
 from agenttrace.guard import warn_once
 from agenttrace.segments import Content, table_of
 from agenttrace.spool import Segment, Spool, load_segment
@@ -37,10 +38,18 @@ _ROW_ERRORS = (
 )
 
 # One span has one start time, whoever delivers it, so only so much of the store is searched for those of a batch: at
-# 10 M rows that takes 2 ms instead of 71. The minute either way is for producers that round.
-_ROUNDING_NS = 60_000_000_000
+# 10 M rows that takes 2 ms instead of 71. The millisecond either way is for producers that round.
+_ROUNDING_NS = 1_000_000
 _INT64_MAX = 2**63 - 1
+_SET_ASIDE_BY = "set_aside_by"
 _MAX_SLICES = 16
+
+# Most batches hold nothing but new spans, each once: to ask that takes half the time of telling what is the same.
+_REPEATED = "SELECT 1 FROM incoming_ids GROUP BY trace_id, span_id HAVING count(*) > 1 LIMIT 1"
+_STORED = (
+    "SELECT 1 FROM spans SEMI JOIN incoming_ids USING (trace_id, span_id)"
+    " WHERE start_time_unix_nano BETWEEN $earliest AND $latest LIMIT 1"
+)
 
 
 class Compacted(NamedTuple):
@@ -58,12 +67,16 @@ class Totals(NamedTuple):
         duplicate_spans: Ended spans that were there already.
         compacted_at: When rows came in last, in seconds since 1970-01-01 UTC; 0: never.
         lag_s: How long the oldest of those had been acknowledged by then.
+        id_conflicts: Spans with the ids of another span: they are in `spans`, but in no run.
+        too_large: Traces that do not fit into memory: their long values, or all of them, are in no run.
     """
 
     spans: int = 0
     duplicate_spans: int = 0
     compacted_at: float = 0.0
     lag_s: float = 0.0
+    id_conflicts: int = 0
+    too_large: int = 0
 
 
 class _Read(NamedTuple):
@@ -85,14 +98,17 @@ def compact(
     Raises:
         duckdb.Error: The disk is full.
     """
+    if not spool.is_writable():
+        # What cannot be deleted would be told for ever as not yet stored.
+        return Compacted(0, 0)
     spool.clean()
+    before = _try_again(con, spool)
     segments = spool.segments()
     names = {segment.path.name for segment in segments}
     ledger = {name for (name,) in con.execute("SELECT segment FROM segments").fetchall()}
     # A compactor that died between its commit and the deletion has left these.
     spool.remove(segment for segment in segments if segment.path.name in ledger)
     waiting = [segment for segment in segments if segment.path.name not in ledger]
-    before = len(spool.set_aside_paths())
     count = 0
     gone = ledger - names
     for batch in _batches(spool, waiting, batch_bytes):
@@ -101,7 +117,28 @@ def compact(
         # What could not be stored does not count, or it would keep off those behind it for ever.
         if count and deadline is not None and time.monotonic() >= deadline:
             break
-    return Compacted(count, len(spool.set_aside_paths()) - before)
+    set_aside = len(spool.set_aside_paths()) - before
+    if set_aside:
+        _write_fact(con, _SET_ASIDE_BY, release())
+    return Compacted(count, set_aside)
+
+
+def _try_again(con: duckdb.DuckDBPyConnection, spool: Spool) -> int:
+    """Takes back what another release has set aside, and returns how many segments stay set aside."""
+    set_aside = len(spool.set_aside_paths())
+    if not set_aside or _read_fact(con, _SET_ASIDE_BY) == release():
+        return set_aside
+    spool.take_back()
+    _write_fact(con, _SET_ASIDE_BY, release())
+    return len(spool.set_aside_paths())
+
+
+def release() -> str:
+    """Returns the version of this release."""
+    try:
+        return version("agenttrace-otel")
+    except PackageNotFoundError:  # pragma: no cover - a copied source tree
+        return "unknown"
 
 
 def _batches(spool: Spool, segments: Iterable[Segment], batch_bytes: int) -> Iterator[list[_Read]]:
@@ -110,8 +147,19 @@ def _batches(spool: Spool, segments: Iterable[Segment], batch_bytes: int) -> Ite
     for segment in segments:
         try:
             content = load_segment(segment)
+        except PermissionError:
+            warn_once(f"unreadable {spool.folder}", "%s: waits, this user may not read it", segment.path)
+            continue
         except (OSError, MemoryError):
             # Taken by another compactor, or unreadable for the moment: it is acknowledged, so it stays.
+            continue
+        except OtherReleaseError as err:
+            warn_once(
+                f"other release {spool.folder}",
+                "%s: waits, another release has written it (%s): upgrade agenttrace-otel to take it in",
+                segment.path,
+                err,
+            )
             continue
         except SpoolError as err:
             spool.set_aside(segment, str(err))
@@ -135,7 +183,7 @@ def _store(con: duckdb.DuckDBPyConnection, spool: Spool, batch: Sequence[_Read],
         spool.set_aside(batch[0].segment, f"the store refuses it: {type(err).__name__}: {err}")
         return 0
     except (duckdb.Error, MemoryError) as err:
-        if not _is_short_of_memory(err):
+        if not is_short_of_memory(err):
             raise
         if len(batch) > 1:
             return sum(_store(con, spool, [read], gone) for read in batch)
@@ -150,7 +198,8 @@ def _store(con: duckdb.DuckDBPyConnection, spool: Spool, batch: Sequence[_Read],
     return len(batch)
 
 
-def _is_short_of_memory(err: Exception) -> bool:
+def is_short_of_memory(err: Exception) -> bool:
+    """Tells whether less data might have succeeded."""
     # A commit says it in a class of its own.
     return isinstance(err, (duckdb.OutOfMemoryException, MemoryError)) or "could not allocate block" in str(err)
 
@@ -208,16 +257,14 @@ def _merged(con: duckdb.DuckDBPyConnection, table: "pa.Table") -> "pa.Table":
         "earliest": max(earliest - _ROUNDING_NS, -_INT64_MAX),
         "latest": min(latest + _ROUNDING_NS, _INT64_MAX),
     }
-    dropped = {position for (position,) in con.execute(_query("repeats")).fetchall()}
-    superseding: list[int] = []
-    for position, supersedes in con.execute(_query("partners"), window).fetchall():
-        if position not in dropped:
-            if supersedes:
-                superseding.append(position)
-            else:
-                dropped.add(position)
-    if superseding:
-        con.register("superseded", ids.take(superseding))
+    dropped: set[int] = set()
+    if con.execute(_REPEATED).fetchone():
+        dropped.update(position for (position,) in con.execute(_query("repeats")).fetchall())
+    if con.execute(_STORED, window).fetchone():
+        partners = [found for found in con.execute(_query("partners"), window).fetchall() if found[0] not in dropped]
+        dropped.update(position for position, _, supersedes in partners if not supersedes)
+        superseded = [stored for position, stored, _ in partners if position not in dropped]
+        con.register("superseded", pa.table({"stored": pa.array(superseded, pa.int64())}))
         con.execute(_query("superseded"), window)
     if len(dropped) > _MAX_SLICES:
         return table.filter(pa.array([position not in dropped for position in range(len(table))]))
@@ -239,8 +286,16 @@ def _ended(table: "pa.Table") -> int:
 
 def read_totals(con: duckdb.DuckDBPyConnection) -> Totals:
     """Reads what has come into a store so far."""
-    row = con.execute("SELECT value FROM agenttrace_meta WHERE key = 'totals'").fetchone()
-    values: dict[str, Any] = json.loads(row[0]) if row else {}
+    # The rebuild tells these apart, trace by trace.
+    found = con.execute(
+        "SELECT split_part(key, ' ', 1), sum(value::BIGINT)::BIGINT FROM agenttrace_meta"
+        " WHERE key SIMILAR TO '(id_conflicts|too_large) .*' GROUP BY ALL"
+    ).fetchall()
+    return _read_counts(con)._replace(**dict(found))
+
+
+def _read_counts(con: duckdb.DuckDBPyConnection) -> Totals:
+    values: dict[str, Any] = json.loads(_read_fact(con, "totals") or "{}")
     # Another release may count other things as well.
     return Totals(**{name: values[name] for name in Totals._fields if name in values})
 
@@ -250,14 +305,23 @@ def _add_up(con: duckdb.DuckDBPyConnection, batch: Sequence[_Read], received: in
 
     A start record gives way to the end of its span and is no duplicate of it, so only ends are counted.
     """
-    before = read_totals(con)
+    before = _read_counts(con)
     now = time.time()
     oldest = min(read.segment.received_at_ns for read in batch) / 1e9
     totals = Totals(before.spans + stored, before.duplicate_spans + received - stored, now, max(0.0, now - oldest))
-    text = json.dumps(totals._asdict())
-    updated = con.execute("UPDATE agenttrace_meta SET value = ? WHERE key = 'totals'", [text]).fetchone()
+    counted = {name: value for name, value in totals._asdict().items() if name not in ("id_conflicts", "too_large")}
+    _write_fact(con, "totals", json.dumps(counted))
+
+
+def _read_fact(con: duckdb.DuckDBPyConnection, key: str) -> str | None:
+    row = con.execute("SELECT value FROM agenttrace_meta WHERE key = ?", [key]).fetchone()
+    return row[0] if row else None
+
+
+def _write_fact(con: duckdb.DuckDBPyConnection, key: str, value: str) -> None:
+    updated = con.execute("UPDATE agenttrace_meta SET value = ? WHERE key = ?", [value, key]).fetchone()
     if updated != (1,):
-        con.execute("INSERT INTO agenttrace_meta VALUES ('totals', ?)", [text])
+        con.execute("INSERT INTO agenttrace_meta VALUES (?, ?)", [key, value])
 
 
 @cache

@@ -5,7 +5,9 @@ CREATE OR REPLACE TEMP MACRO json_of(value) AS CASE json_type(value) WHEN 'VARCH
 
 CREATE OR REPLACE TEMP TABLE batch AS
 SELECT * FROM incoming_evaluation
-WHERE run ->> '$.run_id' NOT IN (SELECT run_id FROM evaluation_runs);
+WHERE run ->> '$.run_id' NOT IN (SELECT run_id FROM evaluation_runs)
+-- A copied segment, as of a spool that was restored, is the same evaluation.
+QUALIFY row_number() OVER (PARTITION BY run ->> '$.run_id' ORDER BY received_at) = 1;
 
 INSERT INTO evaluation_runs BY NAME
 SELECT run.* REPLACE (json_of(run.evaluator_versions) AS evaluator_versions)

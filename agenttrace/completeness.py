@@ -64,6 +64,9 @@ def is_old(refreshed: "Refreshed") -> bool:
 def left_out(path: Path, refreshed: "Refreshed") -> str | None:
     """Returns what an answer lacks, because it could not be brought into the store; None: nothing."""
     holder = f"{refreshed.holder or 'another process'} holds the file"
+    if refreshed.not_rebuilt and not refreshed.busy:
+        came = f"{refreshed.not_rebuilt:,} traces that came in meanwhile"
+        return f"{path}: not in this answer: {came}; run the command again."
     if not refreshed.pending:
         return f"{path}: {holder}; what arrived last may be missing in this answer." if refreshed.busy else None
     way_out = "end it, or have it close the file" if is_old(refreshed) else "run the command again"
@@ -80,8 +83,22 @@ def old_spool(path: Path, refreshed: "Refreshed") -> Line | None:
         return None
     cause = f", because {refreshed.holder or 'another process'} holds the file" if refreshed.busy else ""
     fact = f"{path}: {refreshed.pending} segments wait to come into the store, the oldest for {age(refreshed.oldest_s)}"
-    way_out = "end it, or have it close the file; nothing is lost" if refreshed.busy else "nothing is lost"
-    return Line("warn", f"{fact}{cause}", f"{way_out} while the spool has room")
+    way_out = "end it, or have it close the file" if refreshed.busy else "warnings in the log say why"
+    return Line("warn", f"{fact}{cause}", f"{way_out}; nothing is lost while the spool has room")
+
+
+def set_aside(path: Path) -> Line | None:
+    """Returns what a store lacks because its segments are set aside; None: none is."""
+    from agenttrace.spool import Spool, spool_folder
+
+    spool = Spool(spool_folder(path))
+    if not (bad := spool.set_aside_paths()):
+        return None
+    return Line(
+        "warn",
+        f"{len(bad)} segments that could not be read are set aside, {spool.set_aside_bytes():,} bytes: {bad[0]}",
+        "what they hold is in no answer. Report them, or delete them; the next release tries them again",
+    )
 
 
 def nothing_recorded(path: Path) -> Line:
@@ -112,12 +129,55 @@ def nothing_to_judge(path: Path) -> str:
     return f"{path}: none of {runs:,} runs is to be judged: {', '.join(reasons)}."
 
 
+def id_conflicts(count: int) -> Line | None:
+    """Returns what is to be said of spans with the ids of other spans; None: there are none."""
+    if not count:
+        return None
+    return Line(
+        "warn",
+        f"{count:,} spans have the ids of other spans: they are in the table spans, but in no run",
+        "where a program seeds `random`, the SDK's ids repeat: let agenttrace.configure() make the TracerProvider, or "
+        "give yours id_generator=agenttrace.ids.OwnIds()",
+    )
+
+
+def too_large(count: int) -> Line | None:
+    """Returns what is to be said of traces that do not fit into memory; None: all do."""
+    if not count:
+        return None
+    return Line(
+        "warn",
+        f"{count:,} traces do not fit into memory: they are in no run, or without the attributes of long spans",
+        "calls without arguments or results are not evaluable; have the SDK cut values, with "
+        "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT",
+    )
+
+
+def lasting(path: Path, refreshed: "Refreshed") -> Iterator[Line]:
+    """Returns what every answer from a store lacks until somebody sees to it."""
+    conflicts, large = (refreshed.totals.id_conflicts, refreshed.totals.too_large) if refreshed.totals else (0, 0)
+    for line in (set_aside(path), id_conflicts(conflicts), too_large(large)):
+        if line is not None:
+            yield line._replace(fact=f"{path}: {line.fact}")
+
+
+def of_store(connection: "DuckDBPyConnection") -> Iterator[Line]:
+    """Returns what a report on a store has to say of what it lacks."""
+    row = connection.execute("SELECT path FROM duckdb_databases() WHERE database_name = current_database()").fetchone()
+    if row and row[0] and (line := set_aside(Path(row[0]))) is not None:
+        yield line
+    yield from completeness(facts(connection))
+
+
 def completeness(found: Mapping[str, Fact]) -> Iterator[Line]:
     """Returns what the recording lacks, and which verdicts that costs."""
     for name, look in _GAPS.items():
         fact = found[name]
         if fact.n:
             yield look(fact)
+    for line in (id_conflicts(found["id_conflicts"].n), too_large(found["too_large"].n)):
+        if line is not None:
+            yield line
 
 
 def _gap(text: str, advice: str) -> Callable[[Fact], Line]:

@@ -19,6 +19,7 @@ from agenttrace.completeness import (
     facts,
     nothing_recorded,
     old_spool,
+    set_aside,
 )
 from agenttrace.config import Settings, load
 from agenttrace.errors import AgentTraceError, ConfigError
@@ -198,6 +199,8 @@ def _store(path: Path, origin: str, settings: Settings | None) -> Iterator[Line]
         return
     yield Line("ok", f"store: {path.resolve()} (from {origin}), {path.stat().st_size / 1e6:,.1f} MB")
     yield from taken_in
+    if (line := set_aside(path)) is not None:
+        yield line
     yield from _compaction(totals)
     yield from _contents(path, found)
 
@@ -213,6 +216,12 @@ def _take_in(path: Path, settings: Settings) -> Iterator[Line]:
             "warn",
             f"{refreshed.holder or 'another process'} held the store: {refreshed.pending} segments are not yet in it",
             "run the command again; a program that keeps the file open must let go of it",
+        )
+    elif refreshed.pending and not refreshed.problem:
+        yield Line(
+            "warn",
+            f"{refreshed.pending} segments stay in the spool, the oldest for {age(refreshed.oldest_s)}",
+            "this command's warnings say why: another release, another user, or too little memory",
         )
     if refreshed.problem:
         yield Line("warn", refreshed.problem, "run a command as a user who may write the file: the spool waits for it")
@@ -236,10 +245,6 @@ def _spool(path: Path) -> Iterator[Line]:
             "run agenttrace list",
         )
     yield from _lost(folder)
-    if bad := sorted(folder.glob("*.bad")):
-        yield Line(
-            "warn", f"{len(bad)} segments could not be read and are set aside: {bad[0]}", "report them, or delete them"
-        )
 
 
 def _compaction(totals: "Totals") -> Iterator[Line]:

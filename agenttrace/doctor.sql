@@ -85,6 +85,12 @@ facts AS (
         count(*) FILTER (dropped_attributes_count + dropped_events_count + dropped_links_count > 0), NULL
     FROM spans
     UNION ALL
+    SELECT 'id_conflicts', sum(value::BIGINT), (SELECT count(*) FROM spans), NULL
+    FROM agenttrace_meta WHERE starts_with(key, 'id_conflicts ')
+    UNION ALL
+    SELECT 'too_large', count(*), (SELECT count(*) FROM trajectories), NULL
+    FROM agenttrace_meta WHERE starts_with(key, 'too_large ')
+    UNION ALL
     SELECT 'missing_parents', (SELECT count(*) FROM orphans), count(DISTINCT trace_id), NULL FROM spans
     UNION ALL
     SELECT 'evaluations', count(*), NULL, strftime(max(finished_at) AT TIME ZONE 'UTC', '%Y-%m-%d %H:%M:%S')

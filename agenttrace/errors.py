@@ -7,7 +7,8 @@ AgentTraceError
 │   ├── StoreBusyError     another process holds the DuckDB file
 │   └── StoreMissingError  no database where one was expected
 ├── SpoolError         a segment cannot be written or read
-│   └── SpoolFullError     the spool is at its cap
+│   ├── SpoolFullError     the spool is at its cap
+│   └── OtherReleaseError  another release has written the segment
 └── UsageError         a command was asked for something it cannot do
 """
 
@@ -42,6 +43,10 @@ class SpoolError(AgentTraceError):
 
 class SpoolFullError(SpoolError):
     """The spool is at its cap; nothing was written."""
+
+
+class OtherReleaseError(SpoolError):
+    """The segment is whole, and of a kind or shape that this release does not know."""
 
 
 class UsageError(AgentTraceError):

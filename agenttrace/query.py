@@ -37,6 +37,8 @@ def relation(connection: "DuckDBPyConnection", query: str) -> "DuckDBPyRelation"
     """
     import duckdb
 
+    from agenttrace.evaluators import reading
+
     try:
         statements = connection.extract_statements(query)
         if len(statements) != 1:
@@ -47,9 +49,27 @@ def relation(connection: "DuckDBPyConnection", query: str) -> "DuckDBPyRelation"
             raise UsageError(
                 f"sql: {kind} is refused: sql only reads. Open the file with any DuckDB client to change it."
             )
+        if kind != "PRAGMA" and (
+            problem := reading.change(connection, _explained(query) if kind == "EXPLAIN" else query)
+        ):
+            raise UsageError(f"sql: the query {problem}. Open the file with any DuckDB client to change it.")
         return connection.sql(query).project("*")
     except duckdb.Error as error:
         raise UsageError(f"sql: {explain(error)}") from error
+
+
+def _explained(query: str) -> str:
+    """Returns the statement behind EXPLAIN, which runs it under ANALYZE."""
+    import duckdb
+
+    # A plain tuple of them is what DuckDB's stubs promise; the kinds have no equality with names.
+    starts = [at for at, kind in duckdb.tokenize(query) if kind != duckdb.token_type.comment][1:]
+    if query[starts[0] :].upper().startswith("ANALYZE"):
+        del starts[0]
+    if query[starts[0]] == "(":
+        end = next(index for index, at in enumerate(starts) if query[at] == ")")
+        starts = starts[end + 1 :] or starts
+    return query[starts[0] :]
 
 
 def explain(error: Exception) -> str:

@@ -10,24 +10,32 @@ import re
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib import resources
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
 
 from agenttrace import sql_functions
+from agenttrace.compact import is_short_of_memory, release
 from agenttrace.config import Settings, ToolSettings
 from agenttrace.errors import ConfigError
+from agenttrace.guard import warn_once
 from agenttrace.prices import ModelUsage, PriceTable
 
 SETTLE = timedelta(minutes=10)
 _BATCH_SPANS = 25_000
 _BATCH_BYTES = 64 << 20
+_BATCHES_AHEAD = 64
+# Values of a trace that does not fit into memory with them, and of all others.
+_SHORT_BYTES = 1 << 20
+_ANY_BYTES = 2**63 - 1
 _HEADER = re.compile(r"\A/\* \+\+\+\n(.*?)\n\+\+\+ \*/\n", re.DOTALL)
 _IF = re.compile(r"^-- if (.+)\n((?s:.*?))^-- end if\n", re.MULTILINE)
 _HEADER_KEYS = {"name", "rank", "detects", "where", "version", "references"}
@@ -54,12 +62,28 @@ class Convention:
     extends: str | None = None
 
 
+@dataclass
+class Plan:
+    """One rebuild in several calls: it ends although spans come in faster than they are rebuilt.
+
+    Attributes:
+        left: How many traces are yet to be rebuilt of as many as were dirty at the first call; None before it.
+        waiting: The next traces in the order of their times, as long as nothing has come in since `as_of`.
+        is_whole: Whether these are all.
+    """
+
+    left: int | None = None
+    waiting: pa.Table | None = None
+    as_of: list[Any] | None = None
+    is_whole: bool = False
+
+
 def rebuild(
     con: duckdb.DuckDBPyConnection,
     *,
     settings: Settings | None = None,
     deadline: float | None = None,
-    goes_on: bool = False,
+    plan: Plan | None = None,
 ) -> int:
     """Rebuilds the steps and trajectories of dirty traces, each batch in one transaction.
 
@@ -69,8 +93,9 @@ def rebuild(
         con: Connection that may write.
         settings: The tools' lists and the prices apply; None for defaults.
         deadline: `time.monotonic()` after which no further batch begins, and traces stay dirty; None: to the end.
-        goes_on: Whether an earlier call has begun this. Where another process has since begun anew with settings of
-            its own, it is left to that one: two of them would mark all traces in turn and never end.
+        plan: What several calls share that make one rebuild: so many traces as were dirty at the first are rebuilt.
+            Where another process has since begun anew with settings of its own, it is left to that one: two of them
+            would mark all traces in turn and never end.
 
     Returns:
         Number of traces rebuilt.
@@ -80,19 +105,34 @@ def rebuild(
     """
     settings = settings or Settings()
     prices = PriceTable(settings.prices.path)
-    if not _compare_settings(con, settings, marks=not goes_on):
+    plan = plan or Plan()
+    if not _compare_settings(con, settings, marks=plan.left is None):
+        plan.left = 0
         return 0
+    if plan.left is None:
+        plan.left = count_dirty(con)
     rebuilt = 0
-    if con.execute("SELECT 1 FROM dirty_traces LIMIT 1").fetchone():
+    if plan.left:
         _prepare(con, settings.tools)
-        for _ in _parts(con):
+        for part in _parts(con, plan):
+            if not plan.left:
+                break
             if rebuilt and deadline is not None and time.monotonic() >= deadline:
                 return rebuilt
-            rebuilt += _rebuild_part(con, prices)
-        # Those that have no spans; each batch has unmarked its own.
-        con.execute("DELETE FROM dirty_traces")
+            done = _rebuild_fitting(con, prices, part)
+            rebuilt, plan.left = rebuilt + done, max(0, plan.left - done)
+        else:
+            # Those that have no spans; each batch has unmarked its own.
+            con.execute("DELETE FROM dirty_traces")
+            plan.left = 0
     con.execute("UPDATE trajectories SET complete = TRUE WHERE NOT complete AND last_arrival < ?", [_settled_before()])
     return rebuilt
+
+
+def count_dirty(con: duckdb.DuckDBPyConnection) -> int:
+    """Counts the traces of which spans have come that are not in their steps."""
+    (count,) = con.execute("SELECT count(*) FROM dirty_traces").fetchone() or (0,)
+    return int(count)
 
 
 def _compare_settings(con: duckdb.DuckDBPyConnection, settings: Settings, *, marks: bool) -> bool:
@@ -108,7 +148,7 @@ def _compare_settings(con: duckdb.DuckDBPyConnection, settings: Settings, *, mar
     found = con.execute("SELECT value FROM agenttrace_meta WHERE key = 'steps_built_with'").fetchone()
     if found and not prices and settings.tools == ToolSettings():
         given = found[0].rpartition(" ")[2]
-    built_with = f"{_release()} {given}"
+    built_with = f"{release()} {given}"
     if found == (built_with,) or not marks:
         return found == (built_with,)
     con.execute("BEGIN")
@@ -120,29 +160,103 @@ def _compare_settings(con: duckdb.DuckDBPyConnection, settings: Settings, *, mar
     return True
 
 
-def _release() -> str:
-    try:
-        return version("agenttrace-otel")
-    except PackageNotFoundError:  # pragma: no cover - a copied source tree
-        return "unknown"
+class _Waiting(NamedTuple):
+    """A dirty trace, and the start times of its first and last span."""
+
+    trace_id: str
+    earliest: int
+    latest: int
 
 
-def _parts(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Fills `scope` with some of the dirty traces after the other: memory is bounded by them, or by one trace."""
-    con.execute(_step_files()["waiting.sql"], {"spans": _BATCH_SPANS})
+def _parts(con: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[list[_Waiting]]:
+    """Returns some of the dirty traces after the other: memory is bounded by them, or by one trace."""
+    if plan.waiting is not None and plan.as_of == _totals(con):
+        _register(con, "waiting", plan.waiting)
+        con.execute("DELETE FROM waiting WHERE trace_id NOT IN (FROM dirty_traces)")
+    else:
+        _look_ahead(con, plan)
+    yield from _planned_parts(con)
+    while not plan.is_whole:
+        _look_ahead(con, plan)
+        yield from _planned_parts(con)
+
+
+def _look_ahead(con: duckdb.DuckDBPyConnection, plan: Plan) -> None:
+    """Fills `waiting` with the next batches.
+
+    It reads two columns of all spans, which in a large store takes a third of the time of a batch. So it is done for
+    many batches at once, and what one call has found the next one takes over, unless spans have come in between.
+    """
+    con.execute(_step_files()["waiting.sql"], {"spans": _BATCH_SPANS, "batches": _BATCHES_AHEAD})
+    ahead = con.sql("FROM waiting").to_arrow_table()
+    plan.waiting, plan.as_of = ahead, _totals(con)
+    plan.is_whole = len(ahead) in (0, count_dirty(con))
+
+
+def _totals(con: duckdb.DuckDBPyConnection) -> list[Any]:
+    """Returns what changes whenever spans come in."""
+    return con.execute("SELECT value FROM agenttrace_meta WHERE key = 'totals'").fetchall()
+
+
+def _planned_parts(con: duckdb.DuckDBPyConnection) -> Iterator[list[_Waiting]]:
     batches = con.execute(
         "SELECT batch, min(earliest), max(latest) FROM waiting GROUP BY batch ORDER BY batch"
     ).fetchall()
     for batch, earliest, latest in batches:
         _set(con, {"batch": batch, "batch_earliest": earliest, "batch_latest": latest, "batch_bytes": _BATCH_BYTES})
-        con.execute(_step_files()["parts.sql"])
-        for (part,) in con.execute("SELECT DISTINCT part FROM parts ORDER BY part").fetchall():
-            con.execute("CREATE OR REPLACE TEMP TABLE scope AS SELECT trace_id FROM parts WHERE part = ?", [part])
-            yield
+        try:
+            con.execute(_step_files()["parts.sql"])
+        except duckdb.Error as err:
+            if not is_short_of_memory(err):
+                raise
+            # DuckDB reads 2,048 values at once. Whoever rebuilds them finds out which are too long.
+            con.execute(
+                "CREATE OR REPLACE TEMP TABLE parts AS SELECT trace_id, 0 AS part FROM waiting WHERE batch = ?", [batch]
+            )
+        rows = con.execute(
+            "SELECT part, trace_id, earliest, latest FROM parts JOIN waiting USING (trace_id) ORDER BY ALL"
+        ).fetchall()
+        for _, part in groupby(rows, key=itemgetter(0)):
+            yield [_Waiting(*row[1:]) for row in part]
 
 
-def _rebuild_part(con: duckdb.DuckDBPyConnection, prices: PriceTable) -> int:
-    """Rebuilds the traces in `scope` in one transaction, and returns their number."""
+def _rebuild_fitting(con: duckdb.DuckDBPyConnection, prices: PriceTable, traces: Sequence[_Waiting]) -> int:
+    """Rebuilds traces; where memory is too small, in smaller parts, then without their long values, then not at all."""
+    if _try_part(con, prices, traces, _ANY_BYTES):
+        return len(traces)
+    if len(traces) > 1:
+        half = len(traces) // 2
+        return sum(_rebuild_fitting(con, prices, part) for part in (traces[:half], traces[half:]))
+    trace_id = traces[0].trace_id
+    went = "its spans over 1 MiB went in without attributes"
+    if not _try_part(con, prices, traces, _SHORT_BYTES):
+        went = "it is left out"
+        for table in ("dirty_traces", "steps", "trajectories"):
+            con.execute(f"DELETE FROM {table} WHERE trace_id = ?", [trace_id])  # noqa: S608
+    warn_once(f"too large {trace_id}", "trace %s: does not fit into memory; %s", trace_id, went)
+    # For all later commands to say; the next rebuild of the trace takes it away.
+    key = f"too_large {trace_id}"
+    con.execute("DELETE FROM agenttrace_meta WHERE key = ?", [key])
+    con.execute("INSERT INTO agenttrace_meta VALUES (?, '1')", [key])
+    return 1
+
+
+def _try_part(con: duckdb.DuckDBPyConnection, prices: PriceTable, traces: Sequence[_Waiting], longest: int) -> bool:
+    """Rebuilds traces, with values up to a length; False where they do not fit into memory."""
+    window = {"batch_earliest": min(t.earliest for t in traces), "batch_latest": max(t.latest for t in traces)}
+    _set(con, window | {"longest": longest})
+    _register(con, "scope", _string_table(["trace_id"], [(t.trace_id,) for t in traces]))
+    try:
+        _rebuild_part(con, prices)
+    except (duckdb.Error, MemoryError) as err:
+        if not is_short_of_memory(err):
+            raise
+        return False
+    return True
+
+
+def _rebuild_part(con: duckdb.DuckDBPyConnection, prices: PriceTable) -> None:
+    """Rebuilds the traces in `scope` in one transaction."""
     con.execute("BEGIN")
     try:
         files = _step_files()
@@ -155,9 +269,10 @@ def _rebuild_part(con: duckdb.DuckDBPyConnection, prices: PriceTable) -> int:
             _run(con, files[name])
         con.execute("COMMIT")
     except BaseException:
-        con.execute("ROLLBACK")
+        # A commit that failed has ended the transaction already.
+        with suppress(duckdb.Error):
+            con.execute("ROLLBACK")
         raise
-    return len(con.execute("FROM scope").fetchall())
 
 
 def _present(con: duckdb.DuckDBPyConnection) -> list[Convention]:
@@ -216,6 +331,8 @@ def _register(con: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> Non
 def _prepare(con: duckdb.DuckDBPyConnection, tools: ToolSettings) -> None:
     """Sets what the SQL files read: macros, the closed lists, the user's rules."""
     con.execute("SET enable_progress_bar = false")
+    # Below 64 rows that it expects, DuckDB compares each with each; estimates are wrong here.
+    con.execute("SET asof_loop_join_threshold = 0")
     sql_functions.register(con)
     _run(con, _step_files()["01_macros.sql"])
     _set(con, _variables() | {"settled_before": _settled_before()})

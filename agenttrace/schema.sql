@@ -1,5 +1,5 @@
 -- Tables of a store. Every column has a comment: meaning, unit, origin. `agenttrace schema` prints them.
--- No primary keys: on spans they cost 1.8 times the time and the size; the compactor keeps (trace_id, span_id) unique.
+-- No primary keys: on spans they cost 1.8 times the time and the size; the compactor stores each span once.
 
 CREATE TABLE agenttrace_meta (key VARCHAR NOT NULL, value VARCHAR NOT NULL);
 
@@ -223,7 +223,7 @@ CREATE TABLE evaluation_runs (
     evaluator_versions JSON NOT NULL
 );
 
-COMMENT ON TABLE agenttrace_meta IS 'Facts about this file: schema_version, created_by, steps_built_with (a hash of the settings behind the steps), totals (JSON: ended spans taken from the spool, duplicates among them, time and lag of the last compaction).';
+COMMENT ON TABLE agenttrace_meta IS 'Facts about this file: schema_version, created_by, steps_built_with (a hash of the settings behind the steps), totals (JSON: ended spans taken from the spool, duplicates among them, time and lag of the last compaction), set_aside_by (the release that last tried unreadable segments), id_conflicts TRACE (how many spans of a trace have the ids of another span, and are in no run), too_large TRACE (1: its long values, or all of it, are in no run).';
 COMMENT ON COLUMN agenttrace_meta.key IS 'name of the fact';
 COMMENT ON COLUMN agenttrace_meta.value IS 'its value as text';
 
@@ -237,9 +237,9 @@ COMMENT ON COLUMN dirty_traces.trace_id IS 'trace to rebuild; may repeat';
 COMMENT ON TABLE settled_traces IS 'Traces that an import brought whole: complete without waiting.';
 COMMENT ON COLUMN settled_traces.trace_id IS '32 lower-case hex characters, once';
 
-COMMENT ON TABLE spans IS 'Spans as received, one row per (trace_id, span_id); the most complete record wins. Log records that are a coding agent''s steps are rows too.';
+COMMENT ON TABLE spans IS 'Spans as received, one row per span, that is (trace_id, span_id) and its start time; the most complete record wins. Log records that are a coding agent''s steps are rows too.';
 COMMENT ON COLUMN spans.trace_id IS '32 lower-case hex characters';
-COMMENT ON COLUMN spans.span_id IS '16 lower-case hex characters, unique within its trace';
+COMMENT ON COLUMN spans.span_id IS '16 lower-case hex characters, unique within its trace, unless a program gave two spans one id; then one of them is in the steps';
 COMMENT ON COLUMN spans.parent_span_id IS 'NULL for a root span';
 COMMENT ON COLUMN spans.name IS 'span name';
 COMMENT ON COLUMN spans.span_kind IS 'internal, server, client, producer, consumer or unspecified';

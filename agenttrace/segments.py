@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from agenttrace.errors import SpoolError
+from agenttrace.errors import OtherReleaseError, SpoolError
 from agenttrace.spans import LogRow, OutcomeRow, SpanRow
 
 if TYPE_CHECKING:
@@ -125,8 +125,7 @@ def decode(kind: str, ending: str, content: bytes, count: int) -> Content:
         SpoolError: It is torn, corrupt, or of another shape than its kind.
         MemoryError: It does not fit for the moment.
     """
-    if kind not in _ROW_TYPES:
-        raise SpoolError(f"kind {kind!r} is unknown; a newer agenttrace-otel may have written it.")
+    check_known(kind, ending)
     import pyarrow as pa
 
     try:
@@ -135,6 +134,18 @@ def decode(kind: str, ending: str, content: bytes, count: int) -> Content:
         raise
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError) as err:
         raise _unreadable(err) from err
+
+
+def check_known(kind: str, ending: str) -> None:
+    """Tells by a segment's name that another release has written it.
+
+    Raises:
+        OtherReleaseError: This one does not know the kind or the format.
+    """
+    if kind not in _ROW_TYPES:
+        raise OtherReleaseError(f"kind {kind!r} is unknown")
+    if ending not in ("json", "arrow"):
+        raise OtherReleaseError(f"format {ending!r} is unknown")
 
 
 def table_of(contents: Sequence[tuple[Content, int]]) -> "pa.Table":
@@ -221,6 +232,8 @@ def _decode_json(kind: str, content: bytes, count: int) -> Content:
     document = orjson.loads(content)
     rows = document["rows"]
     _check_count(len(rows), count)
+    if any(len(row) != len(_columns(kind)) for row in rows):
+        raise _other_columns(kind)
     # As columns of text, it takes about as much again.
     return Content(kind, typing.cast(list[list[Any]], rows), None, document["settled"] is True, 2 * len(content))
 
@@ -244,8 +257,12 @@ def _decode_arrow(kind: str, content: bytes, count: int) -> Content:
     table = pa.Table.from_arrays(columns, schema=_schema(kind))
     table.validate()
     if varying.num_columns + len(constants) != table.num_columns:
-        raise ValueError(f"its columns are not those of {kind}")
+        raise _other_columns(kind)
     return Content(kind, None, table, facts[b"settled"] == b"1", table.nbytes)
+
+
+def _other_columns(kind: str) -> ValueError:
+    return ValueError(f"its columns are not those of {kind}")
 
 
 def _check_count(found: int, count: int) -> None:

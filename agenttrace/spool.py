@@ -14,15 +14,12 @@ import zlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from agenttrace import private
-from agenttrace.errors import SpoolError, SpoolFullError
+from agenttrace.errors import OtherReleaseError, SpoolError, SpoolFullError
 from agenttrace.guard import warn_once
-from agenttrace.segments import Content, Encoded, EvaluationRow, decode, encode, table_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from agenttrace.segments import Content, Encoded, EvaluationRow, check_known, decode, encode
 
 __all__ = [
     "CAP_BYTES",
@@ -30,12 +27,10 @@ __all__ = [
     "EvaluationRow",
     "Pending",
     "Segment",
-    "SegmentRows",
     "Spool",
     "default_db",
     "load_segment",
     "locked_folder",
-    "read_segment",
     "real_path",
     "spool_folder",
 ]
@@ -51,11 +46,14 @@ _TEMPORARY_AGE_S = 600.0
 _SIZE_AGE_S = 30.0
 _FULL_SIZE_AGE_S = 1.0
 
+_BAD = ".bad"
+
 # What is under a segment's name is no file with rows, and never will be; every other error may pass.
 _NO_FILE = (None, errno.ELOOP, errno.EISDIR, errno.ENXIO)
 
 _NAME = re.compile(
-    r"(?P<time_ns>\d{20})-[0-9a-f]{16}\.(?P<rows>\d+)\.(?P<kind>[a-z]+)\.(?:(?P<checksum>[0-9a-f]{8})\.)?(?:arrow|json)"
+    r"(?P<time_ns>\d{20})-[0-9a-f]{16}\.(?P<rows>\d+)\.(?P<kind>[a-z][a-z0-9_]*)\."
+    r"(?:(?P<checksum>[0-9a-f]{8})\.)?(?P<ending>[a-z][a-z0-9]*)"
 )
 
 
@@ -67,13 +65,6 @@ class Segment(NamedTuple):
     rows: int
     size_bytes: int
     received_at_ns: int
-
-
-class SegmentRows(NamedTuple):
-    """What a segment holds; `table` has the columns of its kind, and `received_at`."""
-
-    table: "pa.Table"
-    settled: bool
 
 
 class Pending(NamedTuple):
@@ -170,19 +161,47 @@ class Spool:
 
     def set_aside(self, segment: Segment, reason: str) -> None:
         """Renames a segment that cannot be read to `.bad`: it neither blocks the others nor is it lost."""
-        bad = segment.path.with_name(segment.path.name + ".bad")
-        with suppress(FileNotFoundError):
+        bad = segment.path.with_name(segment.path.name + _BAD)
+        try:
             segment.path.rename(bad)
+        except FileNotFoundError:
+            return
+        except OSError as err:
+            warn_once(f"{bad}", "%s: can neither be read (%s) nor set aside: %s", segment.path, reason, err.strerror)
+        else:
             warn_once(f"{bad}", "%s: set aside, its %d rows are not in the store: %s", bad, segment.rows, reason)
 
     def set_aside_paths(self) -> list[Path]:
         """Lists the segments that were set aside."""
-        return sorted(self.folder / name for name, _ in self._files() if name.endswith(".bad"))
+        return sorted(self.folder / name for name, _ in self._files() if name.endswith(_BAD))
+
+    def set_aside_bytes(self) -> int:
+        """Measures the segments that were set aside."""
+        return sum(size for name, size in self._files() if name.endswith(_BAD))
+
+    def take_back(self) -> None:
+        """Gives what was set aside another try."""
+        for path in self.set_aside_paths():
+            plain = path.with_suffix("")
+            if _NAME.fullmatch(plain.name) and not plain.exists():
+                with suppress(OSError):
+                    path.rename(plain)
+
+    def is_writable(self) -> bool:
+        """Tells whether this user may list the folder and delete what is in it; False where there is none."""
+        effective = os.access in os.supports_effective_ids
+        return os.access(self.folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=effective)
 
     def remove(self, segments: Iterable[Segment]) -> None:
         """Deletes segments that are in the store, durably: their ledger rows may go afterwards."""
         for segment in segments:
-            segment.path.unlink(missing_ok=True)
+            try:
+                segment.path.unlink(missing_ok=True)
+            except PermissionError as err:
+                # The ledger knows it for as long as it is there.
+                warn_once(
+                    f"remove {self.folder}", "%s: in the store, but cannot be deleted: %s", segment.path, err.strerror
+                )
         _sync_folder(self.folder)
 
     def clean(self) -> None:
@@ -214,7 +233,8 @@ class Spool:
         if age_s > (_FULL_SIZE_AGE_S if is_full else _SIZE_AGE_S):
             if private.is_planted(self.folder):
                 raise SpoolError(private.PLANTED.format(self.folder))
-            self._known_bytes = sum(size for _, size in self._files())
+            # What was set aside waits for people, and must not keep new spans out meanwhile.
+            self._known_bytes = sum(size for name, size in self._files() if not name.endswith(_BAD))
             self._measured_at = time.monotonic()
         if self._known_bytes + size > self._cap_bytes:
             raise SpoolFullError(
@@ -234,36 +254,45 @@ class Spool:
         return path
 
 
-def read_segment(segment: Segment) -> SegmentRows:
-    """Reads a segment.
+def load_segment(segment: Segment) -> Content:
+    """Reads a segment, and leaves it to `table_of` to make a table of many.
 
     Raises:
         OSError: It cannot be read for the moment: another compactor has taken it, it is another user's, no handles are
             left.
         MemoryError: It does not fit for the moment.
+        OtherReleaseError: It is whole, but not what this release writes.
         SpoolError: It is torn, corrupt, or of another shape than its kind.
     """
-    content = load_segment(segment)
-    return SegmentRows(table_of([(content, segment.received_at_ns // 1000)]), content.settled)
-
-
-def load_segment(segment: Segment) -> Content:
-    """Reads a segment, and leaves it to `table_of` to make a table of many. It raises as `read_segment` does."""
+    ending = segment.path.suffix.removeprefix(".")
+    check_known(segment.kind, ending)
     try:
         content = private.read(segment.path)
     except OSError as err:
         if err.errno not in _NO_FILE:
             raise
         raise SpoolError(f"not a readable segment: {type(err).__name__}: {err}") from err
-    _check_content(segment, content)
-    return decode(segment.kind, segment.path.suffix.removeprefix("."), content, segment.rows)
+    is_whole = _check_content(segment, content)
+    try:
+        return decode(segment.kind, ending, content, segment.rows)
+    except SpoolError as err:
+        if is_whole:
+            raise OtherReleaseError(str(err)) from err
+        raise
 
 
-def _check_content(segment: Segment, content: bytes) -> None:
-    """Tells bits that have changed since: most of them would only be another letter of a text, or of an id."""
+def _check_content(segment: Segment, content: bytes) -> bool:
+    """Tells bits that have changed since: most of them would only be another letter of a text, or of an id.
+
+    Returns:
+        Whether they are known to be those that were written: names of other programs may say no checksum.
+    """
     match = _NAME.fullmatch(segment.path.name)
-    if match and match["checksum"] and int(match["checksum"], 16) != zlib.crc32(content):
+    if match is None or not match["checksum"]:
+        return False
+    if int(match["checksum"], 16) != zlib.crc32(content):
         raise SpoolError("not a readable segment: it has changed since it was written.")
+    return True
 
 
 @contextmanager
@@ -322,7 +351,8 @@ def _lock(descriptor: int, wait_s: float) -> bool:
 def _sync_folder(folder: Path) -> None:
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
+        # Who may not list a folder may write into it all the same; what he did is then as durable as it gets.
         return
     try:
         os.fsync(descriptor)

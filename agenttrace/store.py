@@ -15,14 +15,13 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager, suppress
 from importlib import resources
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import duckdb
 
 from agenttrace import private
-from agenttrace.compact import Compacted, Totals, compact, read_totals
+from agenttrace.compact import Compacted, Totals, compact, read_totals, release
 from agenttrace.errors import StoreBusyError, StoreError, StoreMissingError
 from agenttrace.limits import AGENT_MEMORY, MEMORY, bound_memory, spill_folder
 from agenttrace.nearby import missing_message
@@ -30,6 +29,7 @@ from agenttrace.spool import Spool, default_db, locked_folder, spool_folder
 
 if TYPE_CHECKING:
     from agenttrace.config import Settings
+    from agenttrace.rebuild import Plan
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -78,7 +78,7 @@ class Refreshed(NamedTuple):
 
     `pending` segments, the oldest `oldest_s` seconds old, are not yet in the store: it was busy, or, where `problem`
     says so, cannot be written. `holder` names the process that kept it busy, and `totals` is what has come into the
-    store so far; None where that is not known.
+    store so far; None where that is not known. `not_rebuilt` traces have come in while it worked.
     """
 
     compacted: int
@@ -89,6 +89,7 @@ class Refreshed(NamedTuple):
     problem: str | None = None
     totals: Totals | None = None
     holder: str | None = None
+    not_rebuilt: int = 0
 
 
 class _Process:
@@ -116,7 +117,8 @@ os.register_at_fork(after_in_child=_process.after_fork)
 def refresh(db: Path, *, settings: "Settings | None" = None, wait_s: float = 2.0) -> Refreshed:
     """Brings the store up to date: segments of the spool, then the steps and trajectories that they touch.
 
-    Where much waits, the file is closed in between, so that others have a turn.
+    Where much waits, the file is closed in between, so that others have a turn. What comes in meanwhile is left, or it
+    might never end.
 
     Args:
         db: The store; it is created where segments wait for it, and left missing where none do.
@@ -127,16 +129,20 @@ def refresh(db: Path, *, settings: "Settings | None" = None, wait_s: float = 2.0
         StoreError: The file is no store of this release, or the disk is full.
     """
     spool = Spool(spool_folder(db))
-    if not db.exists() and not spool.segments():
+    waiting = {segment.path.name for segment in spool.segments()}
+    if not db.exists() and not waiting:
         return Refreshed(0, 0, 0.0, 0, busy=False)
-    compacted, rebuilt, busy, problem, totals, holder = 0, 0, False, None, None, None
-    is_left = True
+    from agenttrace.rebuild import Plan
+
+    compacted, rebuilt, not_rebuilt, busy, problem, totals, holder = 0, 0, 0, False, None, None, None
+    plan, is_left = Plan(), True
     try:
         while is_left:
             started = time.monotonic()
             with _writer(db, wait_s, adopts=bool(spool.segments())) as con:
-                turn = _take_turn(con, spool, settings, goes_on=rebuilt > 0)
+                turn = _take_turn(con, spool, settings, waiting, plan)
             compacted, rebuilt, totals = compacted + turn.compacted, rebuilt + turn.rebuilt, turn.totals
+            not_rebuilt = turn.not_rebuilt
             is_left, wait_s = turn.is_left, max(wait_s, _TURN_WAIT_S)
             if is_left:
                 time.sleep(max(_PAUSE_S, _PAUSE_SHARE * (time.monotonic() - started)))
@@ -145,7 +151,9 @@ def refresh(db: Path, *, settings: "Settings | None" = None, wait_s: float = 2.0
     except _ReadOnlyError as err:
         problem = str(err)
     pending = spool.pending()
-    return Refreshed(compacted, pending.segments, pending.oldest_s, rebuilt, busy, problem, totals, holder)
+    if pending.segments and not spool.is_writable():
+        problem = f"{spool.folder}: cannot be written by this user."
+    return Refreshed(compacted, pending.segments, pending.oldest_s, rebuilt, busy, problem, totals, holder, not_rebuilt)
 
 
 class _Turn(NamedTuple):
@@ -153,19 +161,26 @@ class _Turn(NamedTuple):
     rebuilt: int
     totals: Totals
     is_left: bool
+    not_rebuilt: int
 
 
-def _take_turn(con: duckdb.DuckDBPyConnection, spool: Spool, settings: "Settings | None", *, goes_on: bool) -> _Turn:
+def _take_turn(
+    con: duckdb.DuckDBPyConnection, spool: Spool, settings: "Settings | None", waiting: set[str], plan: "Plan"
+) -> _Turn:
     """Does what fits into one turn, a batch at least; rebuilds only once all that waited is in the store."""
-    from agenttrace.rebuild import rebuild
+    from agenttrace.rebuild import count_dirty, rebuild
 
     deadline = time.monotonic() + _TURN_S
-    new = compact(con, spool, deadline=deadline)
-    if new.segments and time.monotonic() >= deadline:
-        return _Turn(new.segments, 0, read_totals(con), True)
-    rebuilt = rebuild(con, settings=settings, deadline=deadline, goes_on=goes_on)
-    is_left = bool(rebuilt) and con.execute("SELECT 1 FROM dirty_traces LIMIT 1").fetchone() is not None
-    return _Turn(new.segments, rebuilt, read_totals(con), is_left)
+    compacted = 0
+    if plan.left is None:
+        compacted = compact(con, spool, deadline=deadline).segments
+        before = len(waiting)
+        waiting.intersection_update(segment.path.name for segment in spool.segments())
+        # Some may stay: this user may not read them, or they do not fit into memory.
+        if len(waiting) < before and time.monotonic() >= deadline:
+            return _Turn(compacted, 0, read_totals(con), True, 0)
+    rebuilt = rebuild(con, settings=settings, deadline=deadline, plan=plan)
+    return _Turn(compacted, rebuilt, read_totals(con), bool(plan.left), count_dirty(con))
 
 
 def compact_store(db: Path, *, budget_s: float, wait_s: float = 0.0) -> Compacted | None:
@@ -424,7 +439,7 @@ def _migrate(con: duckdb.DuckDBPyConnection, db: Path) -> None:
     try:
         if found is None:
             con.execute((resources.files("agenttrace") / "schema.sql").read_text())
-            facts = {"version": str(SCHEMA_VERSION), "created_by": f"agenttrace-otel {_release()}"}
+            facts = {"version": str(SCHEMA_VERSION), "created_by": f"agenttrace-otel {release()}"}
             con.execute(
                 "INSERT INTO agenttrace_meta VALUES ('schema_version', $version), ('created_by', $created_by)", facts
             )
@@ -445,7 +460,7 @@ def _schema_version(con: duckdb.DuckDBPyConnection) -> int | None:
     try:
         # To look for the table first takes six times as long.
         row = con.execute("SELECT value::INTEGER FROM agenttrace_meta WHERE key = 'schema_version'").fetchone()
-    except duckdb.CatalogException:
+    except (duckdb.CatalogException, duckdb.BinderException, duckdb.ConversionException):
         return None
     return int(row[0]) if row else None
 
@@ -468,10 +483,3 @@ def _check_readable(con: duckdb.DuckDBPyConnection, db: Path) -> None:
             f"{db}: schema version {found}, this release needs {SCHEMA_VERSION}. "
             "Run `agenttrace list` as a user who may write the file: it migrates it."
         )
-
-
-def _release() -> str:
-    try:
-        return version("agenttrace-otel")
-    except PackageNotFoundError:  # pragma: no cover - a copied source tree
-        return "unknown"

@@ -19,7 +19,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from ratios import Figure, Work, measure, report
 
 from agenttrace.exporter import DuckDBSpanExporter, sdk_span_row
-from agenttrace.spool import Spool, read_segment, spool_folder
+from agenttrace.segments import table_of
+from agenttrace.spool import Spool, load_segment, spool_folder
 from agenttrace.store import compact_store, open_store
 
 SPANS = 8_192
@@ -62,7 +63,7 @@ class Bench:
         source = Spool(spool_folder(folder / "source.duckdb"))
         source.write("spans", self.rows)
         [segment] = source.segments()
-        self.columns = read_segment(segment).table
+        self.columns = table_of([(load_segment(segment), 0)])
 
     def db(self) -> Path:
         """Returns the path of a store that is not there yet."""

@@ -24,9 +24,10 @@ from agenttrace.collectors.decode import Decoded, decode_logs_protobuf, decode_t
 from agenttrace.collectors.decode_json import decode_json
 from agenttrace.collectors.receiver_metrics import receivers
 from agenttrace.compact import Totals
-from agenttrace.completeness import old_spool
+from agenttrace.completeness import lasting, old_spool
 from agenttrace.config import Settings
 from agenttrace.errors import AgentTraceError, SpoolError
+from agenttrace.guard import warn_once
 from agenttrace.spans import LogRow, SpanRow
 from agenttrace.spool import Spool, spool_folder
 from agenttrace.store import Refreshed, refresh
@@ -285,6 +286,8 @@ class Intake:
             self._warn(refreshed.problem)
         self.totals = refreshed.totals or self.totals
         self._tell_age(refreshed)
+        for line in lasting(self._db, refreshed):
+            warn_once(f"{self._db}: {line.advice}", "%s; %s.", line.fact, line.advice)
         return not refreshed.busy
 
     def _tell_age(self, refreshed: Refreshed) -> None:

@@ -116,6 +116,13 @@ METRICS: "tuple[Metric[Intake], ...]" = (
         lambda intake: _total(intake, "duplicate_spans"),
     ),
     Metric(
+        "agenttrace.store.id_conflicts",
+        "gauge",
+        "{span}",
+        "Spans with the ids of other spans: they are in the table `spans`, but in no run.",
+        lambda intake: _total(intake, "id_conflicts"),
+    ),
+    Metric(
         "agenttrace.store.last_compaction.timestamp",
         "gauge",
         "s",

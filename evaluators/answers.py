@@ -22,15 +22,14 @@ def rows(con: duckdb.DuckDBPyConnection, evaluator: Evaluator, values: Mapping[s
     Raises:
         ConfigError: The query fails, reads what its header does not name, or its columns are not the header's.
     """
+    if (problem := reading.problem(con, evaluator.query, evaluator.reads)) is not None:
+        raise ConfigError(f"{evaluator.path}: the query {problem}")
     try:
         cursor = con.execute(evaluator.query, dict(values)) if values else con.execute(evaluator.query)
         names = [column[0] for column in cursor.description or []]
         rows = cursor.fetchall()
     except duckdb.Error as error:
         raise ConfigError(f"{evaluator.path}: the query failed: {str(error).splitlines()[0]}") from error
-    # Whatever it did to the relations that other evaluators read ends here, with the whole evaluation.
-    if (problem := reading.problem(evaluator.query, evaluator.reads)) is not None:
-        raise ConfigError(f"{evaluator.path}: the query {problem}")
     if names != list(evaluator.columns):
         raise ConfigError(
             f"{evaluator.path}: the query returns {', '.join(names)}; "

@@ -1,8 +1,7 @@
-"""What the query of an evaluator may do: read, in one SELECT, the relations that its header names."""
+"""What a query may do: read, in one SELECT, and that of an evaluator only the relations that its header names."""
 
 import json
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
 import duckdb
@@ -16,33 +15,47 @@ _Part = dict[str, Any]
 _Names = frozenset[str]
 
 
-@lru_cache(maxsize=1024)
-def problem(query: str, reads: tuple[str, ...]) -> str | None:
-    """Says what is wrong with a query, by DuckDB's own parser; nothing is run.
+def problem(con: duckdb.DuckDBPyConnection, query: str, reads: Iterable[str]) -> str | None:
+    """Says what is wrong with a query, by DuckDB's own parser; it is not run.
 
     Args:
+        con: Any connection; to start a DuckDB for each query would take longer than most evaluators do.
         query: The text below the header.
         reads: The relations that the header names.
 
     Returns:
         None where it only reads these.
     """
-    with duckdb.connect() as con:
-        (text,) = con.execute("SELECT json_serialize_sql($query)", {"query": query}).fetchall()[0]
+    declared = frozenset(name.lower() for name in reads)
+    return _first(con, query, lambda part, ctes: _change_of(part) or _stranger_of(part, ctes | declared))
+
+
+def change(con: duckdb.DuckDBPyConnection, query: str) -> str | None:
+    """Says why a query is more than one SELECT that only reads, from whatever it likes; it is not run."""
+    return _first(con, query, lambda part, _: _change_of(part))
+
+
+def _first(con: duckdb.DuckDBPyConnection, query: str, look: Callable[[_Part, _Names], str | None]) -> str | None:
+    (text,) = con.execute("SELECT json_serialize_sql($query)", {"query": query}).fetchall()[0]
     try:
         tree: _Part = json.loads(text)
     except RecursionError:
         return "is nested too deeply"
     if tree["error"]:
-        return f"is not one SELECT: {tree['error_message']}"
+        syntax = f": {tree['error_message']}" if tree["error_type"] == "parser" else ""
+        return f"is not one SELECT{syntax}"
     if len(tree["statements"]) != 1:
         return f"holds {len(tree['statements'])} statements; expected one SELECT"
-    declared = frozenset(name.lower() for name in reads)
-    found = (_problem_of(part, ctes | declared) for part, ctes in _parts(tree["statements"]))
+    found = (look(part, ctes) for part, ctes in _parts(tree["statements"]))
     return next((text for text in found if text is not None), None)
 
 
-def _problem_of(part: _Part, known: _Names) -> str | None:
+def _change_of(part: _Part) -> str | None:
+    kind = str(part.get("type"))
+    return "changes data; expected one SELECT" if kind.endswith("_NODE") and kind not in _READING_NODES else None
+
+
+def _stranger_of(part: _Part, known: _Names) -> str | None:
     kind = part.get("type")
     if kind == "BASE_TABLE":
         path = ".".join(name for name in (part["catalog_name"], part["schema_name"], part["table_name"]) if name)
@@ -54,8 +67,6 @@ def _problem_of(part: _Part, known: _Names) -> str | None:
         return None if name.lower() in _TABLE_FUNCTIONS else f"calls the table function {name}; it may not"
     if kind == "SHOW_REF":
         return "asks which relations there are; it may not"
-    if str(kind).endswith("_NODE") and kind not in _READING_NODES:
-        return "changes data; expected one SELECT"
     return None
 
 

@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from agenttrace.spool import Segment, read_segment
+from segment_rows import read_segment
+
+from agenttrace.spool import Segment
 
 NOBODY = 65_534
 

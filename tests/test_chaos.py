@@ -23,6 +23,7 @@ import httpx
 import pytest
 from chaos_clients import PROTOBUF, request
 from chaos_ledger import Tally, query, settle
+from segment_rows import read_segment
 
 from agenttrace import private
 from agenttrace import spool as spool_module
@@ -30,7 +31,7 @@ from agenttrace.collectors import intake, otlp
 from agenttrace.collectors.otlp import OTLPReceiver
 from agenttrace.errors import SpoolError, UsageError
 from agenttrace.spans import SpanRow
-from agenttrace.spool import Spool, locked_folder, read_segment, spool_folder
+from agenttrace.spool import Spool, locked_folder, spool_folder
 from agenttrace.store import compact_store, refresh
 
 # One worker runs them all, so that one process that has loaded everything forks the agents.

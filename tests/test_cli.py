@@ -198,6 +198,31 @@ def test_fault_of_our_own_is_no_finding(cli: Callable[..., Answer], monkeypatch:
     assert answer.err.startswith("agenttrace: internal error: ZeroDivisionError: nobody expected\n")
 
 
+def test_a_closed_standard_output_changes_no_exit_code(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sys.stdout", None)
+    assert main(["schema"]) == PASSED
+    assert main(["schema", "nothing"]) == IMPOSSIBLE
+    sys.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("DROP TABLE steps", "the store's tables are not as agenttrace made them (CatalogException: "),
+        ("UPDATE agenttrace_meta SET value = 'mine'", "a DuckDB file without tables of agenttrace"),
+    ],
+)
+def test_a_store_that_another_program_changed_is_said(
+    cli: Callable[..., Answer], imported: Callable[..., Path], change: str, said: str
+):
+    db = imported(ONCE)
+    with duckdb.connect(db) as connection:
+        connection.execute(change)
+    answer = cli("evaluate", "--db", db)
+    assert answer.code == IMPOSSIBLE
+    assert said in answer.err
+
+
 def test_store_held_by_another_process_is_said(
     cli: Callable[..., Answer], imported: Callable[..., Path], tmp_path: Path
 ):

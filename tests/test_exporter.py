@@ -29,11 +29,12 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 from opentelemetry.trace.span import TraceState
+from segment_rows import read_segment
 
 from agenttrace.exporter import DuckDBSpanExporter, _registered, record_outcome, record_start, sdk_span_row
 from agenttrace.guard import guard
 from agenttrace.spans import OutcomeRow, SpanRow
-from agenttrace.spool import Spool, read_segment, spool_folder
+from agenttrace.spool import Spool, spool_folder
 from agenttrace.store import compact_store, open_store
 
 REMOTE = SpanContext(0xABC, 0xDEF, is_remote=True, trace_flags=TraceFlags(1), trace_state=TraceState([("vendor", "7")]))

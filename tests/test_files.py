@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from segment_rows import read_segment
 
 from agenttrace.collectors.decode import decode_traces_protobuf
 from agenttrace.collectors.files import MAX_PROBLEMS, ImportResult, import_files
 from agenttrace.collectors.json_documents import BadDocument, Document, json_documents
 from agenttrace.errors import SpoolError
 from agenttrace.spans import SpanRow
-from agenttrace.spool import Spool, read_segment, spool_folder
+from agenttrace.spool import Spool, spool_folder
 from agenttrace.store import compact_store, open_store, refresh
 
 TRACES = Path(__file__).parent / "traces"

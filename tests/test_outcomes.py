@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from segment_rows import read_segment
 
 import agenttrace
 from agenttrace.collectors.files import import_files
@@ -17,7 +18,7 @@ from agenttrace.config import Settings
 from agenttrace.evaluators import prepare
 from agenttrace.guard import guard
 from agenttrace.spans import OutcomeRow
-from agenttrace.spool import Spool, read_segment, spool_folder
+from agenttrace.spool import Spool, spool_folder
 from agenttrace.store import open_store, refresh
 
 Verdicts = list[tuple[Any, ...]]

@@ -28,8 +28,11 @@ from span_trees import (
 
 from agenttrace import dialects, envelopes, json_text
 from agenttrace import rebuild as rebuilding
+from agenttrace.compact import read_totals
+from agenttrace.completeness import facts
 from agenttrace.config import Settings, ToolSettings
-from agenttrace.rebuild import rebuild
+from agenttrace.prices import PriceTable
+from agenttrace.rebuild import Plan, rebuild
 from agenttrace.spans import SpanRow
 
 DAY = 86_400_000_000_000
@@ -85,11 +88,13 @@ def test_a_rebuild_that_stops_goes_on_where_it_was(monkeypatch: pytest.MonkeyPat
     rebuild(con)
     expected = _tables(con)
     monkeypatch.setattr(rebuilding, "_BATCH_SPANS", 5)
+    monkeypatch.setattr(rebuilding, "_BATCHES_AHEAD", 2)
     con = open_memory()
     insert(con, _traces())
     done = left = 0
+    plan = Plan()
     while done < 6:
-        step = rebuild(con, deadline=0, goes_on=done > 0)
+        step = rebuild(con, deadline=0, plan=plan)
         done += step
         (left,) = con.execute("SELECT count(*) FROM dirty_traces").fetchone() or (0,)
         assert 0 < step < 6
@@ -97,15 +102,66 @@ def test_a_rebuild_that_stops_goes_on_where_it_was(monkeypatch: pytest.MonkeyPat
     assert _tables(con) == expected
 
 
+def test_a_span_that_comes_between_two_calls_of_a_rebuild_is_in_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = _traces()[:8]
+    monkeypatch.setattr(rebuilding, "_BATCH_SPANS", 3)
+    con = open_memory()
+    insert(con, rows[:-1])
+    plan = Plan()
+    assert rebuild(con, deadline=0, plan=plan) == 1
+    # Estimates are too low here, and below this bound DuckDB compares each row with each.
+    assert con.execute("SELECT current_setting('asof_loop_join_threshold')::INTEGER").fetchall() == [(0,)]
+    insert(con, rows[-1:])
+    # So does the compactor.
+    con.execute("INSERT INTO agenttrace_meta VALUES ('totals', '1')")
+    rebuild(con, plan=plan)
+    assert con.execute("SELECT count(*) FROM steps GROUP BY trace_id").fetchall() == [(4,), (4,)]
+
+
+def test_traces_that_do_not_fit_into_memory_cost_no_other_trace(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fits, long, endless = (f"{number:032x}" for number in (1, 2, 3))
+    rebuild_part = rebuilding._rebuild_part  # pyright: ignore[reportPrivateUsage]
+
+    def starved(con: duckdb.DuckDBPyConnection, prices: PriceTable) -> None:
+        [(longest,)] = con.execute("SELECT getvariable('longest')").fetchall()
+        scope = {trace_id for (trace_id,) in con.execute("FROM scope").fetchall()}
+        if endless in scope or (long in scope and longest > 1_000):
+            raise duckdb.OutOfMemoryException("failed to allocate data of size 512.0 MiB")
+        rebuild_part(con, prices)
+
+    monkeypatch.setattr(rebuilding, "_rebuild_part", starved)
+    monkeypatch.setattr(rebuilding, "_SHORT_BYTES", 300)
+    con = open_memory()
+    insert(con, _traces()[:12])
+    assert rebuild(con) == 3
+    assert con.execute("FROM dirty_traces").fetchall() == []
+    assert con.execute("SELECT trace_id FROM trajectories ORDER BY trace_id").fetchall() == [(fits,), (long,)]
+    # What was too long was not captured, and no verdict guesses it.
+    tools = "SELECT trace_id, status, observation IS NULL FROM steps WHERE kind = 'tool' ORDER BY trace_id"
+    assert con.execute(tools).fetchall() == [(fits, "ok", False), (long, "ok", True)]
+    assert long in caplog.text
+    assert endless in caplog.text
+    assert read_totals(con).too_large == 2
+    assert facts(con)["too_large"].n == 2
+    monkeypatch.undo()
+    con.execute("INSERT INTO dirty_traces SELECT DISTINCT trace_id FROM spans")
+    assert rebuild(con) == 3
+    assert read_totals(con).too_large == 0
+    assert con.execute("SELECT count(*) FROM trajectories").fetchall() == [(3,)]
+
+
 def test_a_rebuild_that_goes_on_leaves_the_store_to_who_began_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rebuilding, "_BATCH_SPANS", 5)
     ours, theirs = (Settings(tools=ToolSettings(mutating=[name])) for name in ("order", "other"))
     con = open_memory()
     insert(con, _traces())
-    rebuild(con, settings=ours, deadline=0)
-    begun = rebuild(con, settings=theirs, deadline=0)
-    assert rebuild(con, settings=ours, deadline=0, goes_on=True) == 0
-    assert begun + rebuild(con, settings=theirs, goes_on=True) == 6
+    our_plan, their_plan = Plan(), Plan()
+    rebuild(con, settings=ours, deadline=0, plan=our_plan)
+    begun = rebuild(con, settings=theirs, deadline=0, plan=their_plan)
+    assert rebuild(con, settings=ours, deadline=0, plan=our_plan) == 0
+    assert begun + rebuild(con, settings=theirs, plan=their_plan) == 6
 
 
 def test_a_span_that_comes_a_month_later_finds_its_trace() -> None:

@@ -132,6 +132,7 @@ def test_every_span_is_counted_on_its_way(store: Path, monkeypatch: pytest.Monke
         "agenttrace_spool_set_aside": 0,
         "agenttrace_store_stored_spans_total": 2,
         "agenttrace_store_duplicate_spans_total": 1,
+        "agenttrace_store_id_conflicts": 0,
     }
     # What is not known yet is not 0.
     assert not [name for name in before if name.startswith("agenttrace_store")]

@@ -11,6 +11,7 @@ import pytest
 
 from agenttrace.config import Budget, Cases, Settings, Threshold, ToolSettings
 from agenttrace.errors import ConfigError, StoreMissingError, UsageError
+from agenttrace.evaluators import prepare
 from agenttrace.evaluators import run as runner
 from agenttrace.evaluators.results import Evaluation, Finding
 from agenttrace.evaluators.run import evaluate, write_evaluation
@@ -644,12 +645,11 @@ def test_an_evaluator_of_the_users(store: Path, fill: Fill, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("SELECT * FROM read_text('/etc/passwd')", "Permission Error"),
-        ("COPY (SELECT 1) TO '/tmp/agenttrace-stolen.csv'", "Permission Error"),
-        ("ATTACH '/tmp/agenttrace-stolen.duckdb'", "Permission Error"),
-        ("SET memory_limit = '1GB'", "Cannot change configuration"),
-        ("CREATE TABLE agenttrace.main.more (x INTEGER)", "read-only"),
-        ("SELECT * FROM nothing", "Catalog Error"),
+        ("SELECT * FROM read_text('/etc/passwd')", "calls the table function read_text; it may not"),
+        ("ATTACH '/tmp/agenttrace-stolen.duckdb'", "the query is not one SELECT"),
+        ("SELECT FROM steps", "the query is not one SELECT: "),
+        ("SELECT * FROM nothing", "the query reads nothing, which `reads` in its header does not name"),
+        ("SELECT nothing FROM steps", "the query failed: Binder Error"),
         (
             "SELECT 1 AS trajectory_id",
             "the query returns trajectory_id; the header's columns are trajectory_id, trace_id",
@@ -667,6 +667,28 @@ def test_an_evaluator_that_is_wrong_or_hostile(
         evaluate(store, own_evaluator(tmp_path, query), only=["mine"])
     assert "mine.sql: " in str(caught.value)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT * FROM read_text('/etc/passwd')", "Permission Error"),
+        ("COPY (SELECT 1) TO '/tmp/agenttrace-stolen.csv'", "Permission Error"),
+        ("ATTACH '/tmp/agenttrace-stolen.duckdb'", "Permission Error"),
+        ("SET memory_limit = '1GB'", "Cannot change configuration"),
+        ("CREATE TABLE agenttrace.main.more (x INTEGER)", "read-only"),
+    ],
+)
+def test_what_a_look_at_a_query_would_miss_is_refused_all_the_same(
+    store: Path, fill: Fill, query: str, message: str
+) -> None:
+    fill(steps=[a_step(1, 0)], trajectories=[a_run(1)])
+    with open_store(store) as con:
+        prepare.select(con, prepare.Selection(None, None, include_open=False))
+        prepare.relations(con, Settings(), ["steps"])
+        prepare.lock_down(con)
+        with pytest.raises(duckdb.Error, match=message):
+            con.execute(query)
 
 
 def test_unknown_evaluators_are_named(store: Path, fill: Fill) -> None:

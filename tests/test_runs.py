@@ -14,9 +14,10 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from recorded_spans import attributes
+from segment_rows import read_segment
 
 import agenttrace
-from agenttrace.spool import Spool, read_segment, spool_folder
+from agenttrace.spool import Spool, spool_folder
 
 
 def by_name(recorded: InMemorySpanExporter) -> dict[str, ReadableSpan]:

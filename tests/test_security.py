@@ -185,7 +185,8 @@ COLUMNS = "NULL AS trajectory_id, NULL AS trace_id, NULL AS span_id, 'a' AS kind
     ],
 )
 def test_an_evaluator_reads_what_its_header_names(query: str, problem: str) -> None:
-    assert problem in (reading.problem(query, ("steps",)) or "")
+    with duckdb.connect() as con:
+        assert problem in (reading.problem(con, query, ("steps",)) or "")
 
 
 def test_an_evaluator_may_name_and_nest_its_own_parts() -> None:
@@ -194,7 +195,8 @@ def test_an_evaluator_may_name_and_nest_its_own_parts() -> None:
             later AS (SELECT * FROM findings, Steps, json_each('{}'), unnest([1]))
         SELECT * FROM later WHERE EXISTS (SELECT * FROM later) UNION SELECT * FROM steps
     """
-    assert reading.problem(query, ("steps",)) is None
+    with duckdb.connect() as con:
+        assert reading.problem(con, query, ("steps",)) is None
 
 
 def test_a_hostile_evaluator_ends_the_evaluation(fill_store: Fill, tmp_path: Path) -> None:
@@ -206,6 +208,27 @@ def test_a_hostile_evaluator_ends_the_evaluation(fill_store: Fill, tmp_path: Pat
     )
     with pytest.raises(ConfigError, match=r"mine\.sql: the query changes data"):
         evaluate(store, Settings(evaluator_paths=[tmp_path]), only=["mine"])
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "COPY spans TO '{0}/a.csv'",
+        "EXPLAIN ANALYZE COPY spans TO '{0}/a.csv'",
+        "/* so */ EXPLAIN -- far\n (ANALYZE, FORMAT json) COPY spans TO '{0}/a.csv'",
+        "WITH gone AS (COPY spans TO '{0}/a.csv') SELECT * FROM gone",
+        "EXPLAIN ANALYZE WITH gone AS (COPY spans TO '{0}/a.csv') SELECT * FROM gone",
+    ],
+)
+def test_sql_does_not_write_where_duckdb_may(fill_store: Fill, query: str) -> None:
+    store = fill_store()
+    with open_store(store, locked=True) as con:
+        row = con.execute("SELECT current_setting('temp_directory')").fetchone()
+        folder = Path(row[0] if row else "")
+        folder.mkdir(parents=True, exist_ok=True)
+        with pytest.raises(UsageError, match="with any DuckDB client to change it"):
+            relation(con, query.format(folder)).fetchall()
+        assert list(folder.iterdir()) == []
 
 
 ENDLESS = "SELECT count(*) FROM range(1000000) a, range(100000000) b WHERE hash(a.range, b.range) = 1"
@@ -246,9 +269,9 @@ def test_sql_changes_no_setting(fill_store: Fill) -> None:
 
 def test_sql_changes_no_row(fill_store: Fill) -> None:
     store = fill_store(trajectories=[{"trajectory_id": "r1"}])
-    with open_store(store, locked=True) as con, pytest.raises((UsageError, duckdb.Error), match="read-only"):
+    with open_store(store, locked=True) as con, pytest.raises(duckdb.Error, match="read-only"):
         # A SELECT, by the parser's word.
-        relation(con, "WITH gone AS (DELETE FROM trajectories RETURNING *) SELECT * FROM gone").fetchall()
+        con.execute("WITH gone AS (DELETE FROM trajectories RETURNING *) SELECT * FROM gone")
     with open_store(store) as con:
         assert con.execute("SELECT count(*) FROM trajectories").fetchone() == (1,)
 

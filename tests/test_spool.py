@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from segment_rows import read_segment
 
 from agenttrace.errors import SpoolError, SpoolFullError
 from agenttrace.spans import LogRow, OutcomeRow, SpanRow
-from agenttrace.spool import EvaluationRow, Segment, Spool, default_db, read_segment, spool_folder
+from agenttrace.spool import EvaluationRow, Segment, Spool, default_db, spool_folder
 
 MakeSpan = Callable[..., SpanRow]
 ROWS_OF_KIND = {"spans": SpanRow, "logs": LogRow, "outcomes": OutcomeRow, "evaluation": EvaluationRow}

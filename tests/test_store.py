@@ -1,5 +1,6 @@
 """The store: every acknowledged row once, the most complete record of a span, clear words where it cannot be used."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from agenttrace import rebuild as rebuilding
 from agenttrace import store as store_module
 from agenttrace.compact import compact
+from agenttrace.completeness import left_out
 from agenttrace.errors import StoreBusyError, StoreError, StoreMissingError
 from agenttrace.spans import LogRow, OutcomeRow, SpanRow
 from agenttrace.spool import EvaluationRow, Spool, spool_folder
@@ -465,6 +467,34 @@ def test_others_have_a_turn_while_much_is_brought_in(
     assert seen == [(1, 1), (2, 2), (3, 3), (3, 2), (3, 1)]
     assert (refreshed.compacted, refreshed.rebuilt, refreshed.pending, refreshed.busy) == (3, 3, 0, False)
     assert rows(store, "SELECT count(*) FROM dirty_traces") == [(0,)]
+
+
+def test_a_refresh_ends_although_spans_come_in_faster_than_it_works(
+    store: Path, make_span: MakeSpan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "_TURN_S", 0.0)
+    monkeypatch.setattr(rebuilding, "_BATCH_SPANS", 1)
+    numbers = itertools.count(1)
+
+    def send(segments: int) -> None:
+        for number in itertools.islice(numbers, segments):
+            assert number < 30
+            write(store, [make_span(number, trace_id=f"{number:032x}")])
+
+    def meanwhile(seconds: float) -> None:
+        monkeypatch.setattr(store_module, "_TURN_S", 10.0)
+        send(1)
+        compact_store(store, budget_s=10)
+        send(1)
+        monkeypatch.setattr(store_module, "_TURN_S", 0.0)
+
+    send(2)
+    monkeypatch.setattr(store_module.time, "sleep", meanwhile)
+    refreshed = refresh(store)
+    assert refreshed.rebuilt >= 2
+    assert refreshed.pending == 1
+    assert refreshed.not_rebuilt == rows(store, "SELECT count(*) FROM dirty_traces")[0][0] > 0
+    assert f"{refreshed.not_rebuilt} traces that came in meanwhile" in str(left_out(store, refreshed))
 
 
 @pytest.mark.parametrize(("time", "observed"), [(None, 7), (5, None), (None, None)])

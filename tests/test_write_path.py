@@ -11,13 +11,14 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from segment_rows import read_segment
 
 from agenttrace import compact as compact_module
 from agenttrace import limits, private, segments, spool
 from agenttrace import store as store_module
 from agenttrace.errors import StoreError
 from agenttrace.spans import SpanRow
-from agenttrace.spool import Spool, read_segment, spool_folder
+from agenttrace.spool import Spool, spool_folder
 from agenttrace.store import compact_store, open_store, refresh
 
 MakeSpan = Callable[..., SpanRow]

@@ -10,7 +10,8 @@ CREATE OR REPLACE TEMP TABLE span_in AS
     FROM (
         SELECT trace_id, span_id, parent_span_id, name, start_time_unix_nano, end_time_unix_nano, status_code, status_message, service_name, scope_name,
             operation_name, openinference_kind, agent_name, tool_name, tool_call_id, model, input_tokens, output_tokens, error_type,
-            attributes, events, resource_attributes, received_at, json_valid(attributes) AS is_valid
+            attributes, CASE WHEN strlen(events) <= getvariable('longest') THEN events ELSE '[]' END AS events, resource_attributes, received_at,
+            strlen(attributes) <= getvariable('longest') AND json_valid(attributes) AS is_valid
         FROM spans SEMI JOIN scope USING (trace_id)
         -- No span of these traces is outside, and DuckDB leaves out row groups of other times: variables are constants to the planner.
         WHERE start_time_unix_nano BETWEEN getvariable('batch_earliest') AND getvariable('batch_latest')
@@ -18,12 +19,17 @@ CREATE OR REPLACE TEMP TABLE span_in AS
     -- Logfire's placeholder of a span that has not ended, in any library's scope; the span itself is sent later.
     WHERE CASE WHEN is_valid AND contains(attributes, 'pending_span') THEN attributes ->> '$."logfire.span_type"' IS DISTINCT FROM 'pending_span' ELSE TRUE END;
 
--- Two records of one span whose start times differ by more than a minute both stand in `spans`. One row too many here is
--- multiplied by every join that follows: two become billions.
-DELETE FROM span_in USING (
-    SELECT trace_id, span_id, arg_min(rowid, (end_time_unix_nano IS NULL, received_at, start_time_unix_nano)) AS kept
-    FROM span_in GROUP BY trace_id, span_id HAVING count(*) > 1
-) AS copies
+-- Spans of different start times may have the same ids, as where a program seeds `random`. Whose children are whose is
+-- unknown then, and one row too many here is multiplied by every join that follows: two become billions. So one of them
+-- stays, and the others are counted (`read_totals`).
+CREATE OR REPLACE TEMP TABLE copies AS
+    SELECT trace_id, span_id, arg_min(rowid, (end_time_unix_nano IS NULL, received_at, start_time_unix_nano)) AS kept, count(*) - 1 AS others
+    FROM span_in GROUP BY trace_id, span_id HAVING count(*) > 1;
+
+DELETE FROM agenttrace_meta WHERE key IN (SELECT unnest(['id_conflicts ', 'too_large ']) || trace_id FROM scope);
+INSERT INTO agenttrace_meta SELECT 'id_conflicts ' || trace_id, sum(others) FROM copies GROUP BY trace_id;
+
+DELETE FROM span_in USING copies
 WHERE span_in.trace_id = copies.trace_id AND span_in.span_id = copies.span_id AND span_in.rowid <> copies.kept;
 
 CREATE OR REPLACE TEMP TABLE log_in AS

@@ -68,7 +68,7 @@ def render(evaluation: Evaluation, connection: "DuckDBPyConnection") -> str:
             unjudged=summary.unjudged(evaluation)[:_MAX_REASONS],
             more_unjudged=len(summary.unjudged(evaluation)[_MAX_REASONS:]),
             without_rule=summary.without_rule(evaluation),
-            gaps=[line for line in completeness.completeness(completeness.facts(connection)) if line.state != "ok"],
+            gaps=[line for line in completeness.of_store(connection) if line.state != "ok"],
             summary=summary,
             release=version("agenttrace-otel"),
         )
