@@ -328,7 +328,8 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         # A fault of our own must not end with Python's own exit code, 1, which says "findings".
         place = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-        if type(error).__module__ == "_duckdb":
+        # Queries of ours find their tables and columns, unless another program has changed them.
+        if type(error).__name__ in ("CatalogException", "BinderException"):
             changed = "the store's tables are not as agenttrace made them"
             return _failed(f"{changed} ({place}).\nName another store with --db, or make it anew with import.", debug)
         return _failed(f"internal error: {place}\nPlease report it with what --debug shows.", debug)

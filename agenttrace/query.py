@@ -23,6 +23,8 @@ TABLE_ROWS = 1_000
 _BATCH_ROWS = 2_048
 
 _READING = ("SELECT", "EXPLAIN", "PRAGMA")
+# Others run what a file or another query says: import_database, json_execute_serialized_sql.
+_PRAGMAS = ("database_list", "database_size", "show_tables", "storage_info", "table_info", "version")
 # A cast keeps what the other side can hold: OTLP has nanoseconds, Parquet readers such as Spark do not.
 _PARQUET_CASTS = {"TIMESTAMP_NS": "TIMESTAMP", "UBIGINT": "DECIMAL(20, 0)", "UHUGEINT": "VARCHAR", "BIT": "VARCHAR"}
 _INTEGERS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"})
@@ -49,9 +51,11 @@ def relation(connection: "DuckDBPyConnection", query: str) -> "DuckDBPyRelation"
             raise UsageError(
                 f"sql: {kind} is refused: sql only reads. Open the file with any DuckDB client to change it."
             )
-        if kind != "PRAGMA" and (
-            problem := reading.change(connection, _explained(query) if kind == "EXPLAIN" else query)
-        ):
+        if kind == "PRAGMA":
+            problem = None if _pragma(query) in _PRAGMAS else f"is no PRAGMA of {', '.join(_PRAGMAS)}"
+        else:
+            problem = reading.change(connection, _explained(query) if kind == "EXPLAIN" else query)
+        if problem:
             raise UsageError(f"sql: the query {problem}. Open the file with any DuckDB client to change it.")
         return connection.sql(query).project("*")
     except duckdb.Error as error:
@@ -60,16 +64,25 @@ def relation(connection: "DuckDBPyConnection", query: str) -> "DuckDBPyRelation"
 
 def _explained(query: str) -> str:
     """Returns the statement behind EXPLAIN, which runs it under ANALYZE."""
-    import duckdb
-
-    # A plain tuple of them is what DuckDB's stubs promise; the kinds have no equality with names.
-    starts = [at for at, kind in duckdb.tokenize(query) if kind != duckdb.token_type.comment][1:]
+    starts = _starts(query)[1:]
     if query[starts[0] :].upper().startswith("ANALYZE"):
         del starts[0]
     if query[starts[0]] == "(":
         end = next(index for index, at in enumerate(starts) if query[at] == ")")
         starts = starts[end + 1 :] or starts
     return query[starts[0] :]
+
+
+def _pragma(query: str) -> str:
+    """Returns the name behind PRAGMA."""
+    start, *later = [*_starts(query), len(query)][1:]
+    return query[start : later[0] if later else None].partition("(")[0].strip("; \n\t").lower()
+
+
+def _starts(query: str) -> list[int]:
+    import duckdb
+
+    return [at for at, kind in duckdb.tokenize(query) if kind != duckdb.token_type.comment]
 
 
 def explain(error: Exception) -> str:

@@ -10,6 +10,8 @@ import duckdb
 _READING_NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
 # Others read files, or relations under a name that is only known when they run.
 _TABLE_FUNCTIONS = frozenset({"json_each", "json_tree", "unnest", "range", "generate_series"})
+# What they run is not in the syntax tree. `query` runs nothing but a SELECT, and refuses COPY within it.
+_RUNNING_FUNCTIONS = frozenset({"json_execute_serialized_sql"})
 
 _Part = dict[str, Any]
 _Names = frozenset[str]
@@ -52,6 +54,8 @@ def _first(con: duckdb.DuckDBPyConnection, query: str, look: Callable[[_Part, _N
 
 def _change_of(part: _Part) -> str | None:
     kind = str(part.get("type"))
+    if kind == "TABLE_FUNCTION" and str(part["function"]["function_name"]).lower() in _RUNNING_FUNCTIONS:
+        return f"calls {part['function']['function_name']}, which runs another query; it may not"
     return "changes data; expected one SELECT" if kind.endswith("_NODE") and kind not in _READING_NODES else None
 
 

@@ -210,6 +210,9 @@ def test_a_hostile_evaluator_ends_the_evaluation(fill_store: Fill, tmp_path: Pat
         evaluate(store, Settings(evaluator_paths=[tmp_path]), only=["mine"])
 
 
+HIDDEN = "WITH gone AS (COPY spans TO ''{0}/a.csv'') SELECT * FROM gone"
+
+
 @pytest.mark.parametrize(
     "query",
     [
@@ -218,9 +221,16 @@ def test_a_hostile_evaluator_ends_the_evaluation(fill_store: Fill, tmp_path: Pat
         "/* so */ EXPLAIN -- far\n (ANALYZE, FORMAT json) COPY spans TO '{0}/a.csv'",
         "WITH gone AS (COPY spans TO '{0}/a.csv') SELECT * FROM gone",
         "EXPLAIN ANALYZE WITH gone AS (COPY spans TO '{0}/a.csv') SELECT * FROM gone",
+        f"FROM json_execute_serialized_sql(json_serialize_sql('{HIDDEN}'))",
+        f"PRAGMA json_execute_serialized_sql(json_serialize_sql('{HIDDEN}'))",
+        "/* so */ PRAGMA import_database('{0}')",
+        "IMPORT DATABASE '{0}'",
     ],
 )
-def test_sql_does_not_write_where_duckdb_may(fill_store: Fill, query: str) -> None:
+def test_sql_does_not_write_where_duckdb_may(
+    fill_store: Fill, query: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     store = fill_store()
     with open_store(store, locked=True) as con:
         row = con.execute("SELECT current_setting('temp_directory')").fetchone()
