@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from agenttrace.json_text import dump
-from agenttrace.spans import LogRow, SpanRow, hot_values
+from agenttrace.spans import LogRow, SpanRow, hot_attributes
 
 _DAY_MS = 86_400_000
 
@@ -88,7 +88,7 @@ def step_row(log: LogRow, attributes: Mapping[str, Any]) -> SpanRow | None:
         log.service_name,
         log.scope_name,
         log.scope_version,
-        *hot_values(attributes),
+        *hot_attributes(attributes),
         log.attributes,
         "[]",
         "[]",
