@@ -62,6 +62,11 @@ class Background(Generic[Job]):
         """Does a job in the thread; False where that takes longer than `timeout_s`: it goes on behind."""
         return self.submit(job).acquire(timeout=max(0.0, timeout_s))
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread has started, and may have jobs."""
+        return self._thread is not None and self._thread.is_alive()
+
     def start(self) -> bool:
         """Starts the thread where it does not run; False where none can be had."""
         if self._thread is not None and self._thread.is_alive():
@@ -108,6 +113,8 @@ class Background(Generic[Job]):
                     self._handle(job)
             finally:
                 done.release()
+            # What a job holds must not live until the next one comes.
+            del entry, job, done
 
 
 _all: "weakref.WeakSet[Background[Any]]" = weakref.WeakSet()

@@ -11,7 +11,6 @@ import time
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import NamedTuple
 
 from opentelemetry.instrumentation.utils import suppress_instrumentation
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
@@ -19,6 +18,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from agenttrace import self_metrics
 from agenttrace.background import Background
+from agenttrace.configure import FlushResult
 from agenttrace.exporter import DuckDBSpanExporter
 from agenttrace.guard import guarded, report, warn_once
 
@@ -30,18 +30,6 @@ _FOREIGN_BATCH = 512
 _SHUTDOWN_S = 2.0
 # The write itself takes time, and what a kill may lose is promised to be the interval.
 _INTERVAL_SHARE = 0.9
-
-
-class FlushResult(NamedTuple):
-    """What became of the spans of this process since `configure`.
-
-    `waiting` counts what is not in the store yet: spans of this process that queue or are on their way, and rows in the
-    spool, whoever wrote them.
-    """
-
-    written: int
-    waiting: int
-    dropped: int
 
 
 class SpanBatcher(SpanProcessor):
@@ -101,12 +89,12 @@ class SpanBatcher(SpanProcessor):
         return self._worker.run(None, min(timeout_s, self.deadline - time.monotonic()))
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
-        """Exports what has ended so far, and lets the exporter flush in this thread."""
+        """Exports what has ended so far, and lets the exporter flush; True where all is where it belongs."""
         until = min(time.monotonic() + timeout_millis / 1000, self.deadline)
         is_drained = self.drain(until - time.monotonic())
         left_millis = int(max(0.0, until - time.monotonic()) * 1000)
         if self.span_exporter is not None and left_millis:
-            self._flush_exporter(self.span_exporter, left_millis)
+            return self._flush_exporter(self.span_exporter, left_millis) is True and is_drained
         return is_drained
 
     def shutdown(self) -> None:
@@ -222,8 +210,8 @@ class SpanBatcher(SpanProcessor):
         )
 
     @guarded("flush an exporter")
-    def _flush_exporter(self, exporter: SpanExporter, timeout_millis: int) -> None:
-        exporter.force_flush(timeout_millis)
+    def _flush_exporter(self, exporter: SpanExporter, timeout_millis: int) -> bool:
+        return exporter.force_flush(timeout_millis)
 
     @guarded("shut an exporter down")
     def _shut_down_exporter(self, exporter: SpanExporter) -> None:

@@ -1,35 +1,53 @@
 """configure(): one call that brings the spans of this process to the store, or to an OTLP receiver."""
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from re import Pattern
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from opentelemetry import trace
-from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-from opentelemetry.sdk.trace import SpanLimits, TracerProvider
-from opentelemetry.sdk.trace.export import SpanExporter
 
 from agenttrace import lifecycle
-from agenttrace.batch import FlushResult, SpanBatcher
 from agenttrace.errors import ConfigError
-from agenttrace.exporter import DuckDBSpanExporter, record_outcome
 from agenttrace.guard import guarded, warn_once
-from agenttrace.ids import OwnIds
+from agenttrace.places import default_db, real_path
 from agenttrace.redact import configure_redaction
-from agenttrace.spool import default_db, real_path
 
-__all__ = ["FlushResult", "configure", "flush", "record_outcome", "shutdown"]
+# The SDK costs more to import than all the rest: whoever only decorates must not pay for it.
+if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import SpanLimits
+    from opentelemetry.sdk.trace.export import SpanExporter
 
+    from agenttrace.batch import SpanBatcher
+
+__all__ = ["FlushResult", "configure", "flush", "shutdown"]
+
+# A path may have "://" further on.
+_URL = re.compile(r"[^/\\]*://")
 _EXIT_S = 2.0
 _COMPLETE_SAMPLERS = ("AlwaysOnSampler", "ParentBased{root:AlwaysOnSampler", "TraceIdRatioBased{1.0}")
 # Indexed attributes of whole conversations go far beyond the SDK's 128; something must stop a loop, though.
 _OWN_LIMIT = 10_000
+
+
+class FlushResult(NamedTuple):
+    """What became of the spans of this process since `configure`.
+
+    `waiting` counts what is not in the store yet: spans of this process that queue or are on their way, and rows in the
+    spool, whoever wrote them.
+    """
+
+    written: int
+    waiting: int
+    dropped: int
 
 
 class _Destination(NamedTuple):
@@ -38,8 +56,8 @@ class _Destination(NamedTuple):
     provider: int
 
 
-_batchers: dict[_Destination, SpanBatcher] = {}
-_retired: dict[_Destination, SpanBatcher] = {}
+_batchers: "dict[_Destination, SpanBatcher]" = {}
+_retired: "dict[_Destination, SpanBatcher]" = {}
 _changing = threading.RLock()
 
 
@@ -79,7 +97,12 @@ def configure(
     if patterns or redact is not None:
         configure_redaction(patterns, function=redact)
     with _changing:
-        provider = _provider(service_name)
+        try:
+            import_module("agenttrace.batch")
+            provider = _provider(service_name)
+        except ValueError as err:
+            # The SDK reads its limits when it is loaded and when a provider is made.
+            raise ConfigError(f"configure: an OTEL_* variable is wrong: {err}. Correct it, or unset it.") from err
         if provider is not None:
             _attach(provider, _Destination(kind, address, id(provider)), spans, flush_interval)
     if threads:
@@ -107,7 +130,7 @@ def shutdown() -> FlushResult:
     return result
 
 
-def _each(action: Callable[[SpanBatcher, float], object], timeout_s: float) -> FlushResult:
+def _each(action: "Callable[[SpanBatcher, float], object]", timeout_s: float) -> FlushResult:
     deadline = time.monotonic() + timeout_s
     written = waiting = dropped = 0
     for batcher in list(_batchers.values()):
@@ -119,8 +142,14 @@ def _each(action: Callable[[SpanBatcher, float], object], timeout_s: float) -> F
 
 def _target(target: str | Path | None) -> tuple[str, str]:
     text = str(target) if target is not None else ""
-    if "://" not in text:
-        return "store", str(real_path(default_db(target)))
+    if not _URL.match(text):
+        # Not where a link leads by now: it may lead elsewhere later.
+        path = default_db(target)
+        with suppress(FileNotFoundError):
+            path = path.absolute()
+        if path.is_dir():
+            raise ConfigError(f"{path}: is a folder; expected a file, such as agenttrace.duckdb in it.")
+        return "store", str(path)
     with suppress(ValueError):  # A port that is no number, half an IPv6 address.
         url = urlsplit(text)
         port = url.port
@@ -143,12 +172,18 @@ def _provider(service_name: str | None) -> Any:
             type(current).__qualname__,
         )
         return None
+    from opentelemetry.sdk.trace import TracerProvider
+
+    from agenttrace.ids import OwnIds
+
     provider = TracerProvider(resource=_resource(service_name), span_limits=_own_limits(), id_generator=OwnIds())
     trace.set_tracer_provider(provider)
     return provider
 
 
-def _resource(service_name: str | None) -> Resource:
+def _resource(service_name: str | None) -> "Resource":
+    from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+
     attributes = {SERVICE_NAME: service_name} if service_name else {}
     try:
         return Resource.create(attributes)
@@ -158,7 +193,9 @@ def _resource(service_name: str | None) -> Resource:
         return Resource(attributes)
 
 
-def _own_limits() -> SpanLimits:
+def _own_limits() -> "SpanLimits":
+    from opentelemetry.sdk.trace import SpanLimits
+
     def limit(variable: str) -> int | None:
         return None if variable in os.environ or "OTEL_ATTRIBUTE_COUNT_LIMIT" in os.environ else _OWN_LIMIT
 
@@ -172,21 +209,37 @@ def _own_limits() -> SpanLimits:
 
 
 def _attach(provider: Any, destination: _Destination, spans: Literal["all", "agent"], flush_interval: float) -> None:
-    if destination in _batchers:
+    if _same(destination, _batchers) is not None:
         return
+    from agenttrace.batch import SpanBatcher
+
     batcher = SpanBatcher(lambda: _exporter(destination, spans), flush_interval=flush_interval)
     if destination.kind == "store":
         # Start records and outcomes look for it before the first span ends.
         batcher.exporter()
-    if destination in _retired:
-        _retired.pop(destination).is_replaced = True
+    if (before := _same(destination, _retired)) is not None:
+        _retired.pop(before).is_replaced = True
     provider.add_span_processor(batcher)
     _batchers[destination] = batcher
     _warn_of_gaps(provider)
 
 
-def _exporter(destination: _Destination, spans: Literal["all", "agent"]) -> SpanExporter:
+def _same(wanted: _Destination, among: Iterable[_Destination]) -> _Destination | None:
+    """Finds the same place by the same or, as through a link, by another name."""
+    if wanted.kind != "store":
+        return next((other for other in among if other == wanted), None)
+    real = real_path(Path(wanted.address))
+    for other in among:
+        is_here = other.address == wanted.address or real_path(Path(other.address)) == real
+        if is_here and other.kind == "store" and other.provider == wanted.provider:
+            return other
+    return None
+
+
+def _exporter(destination: _Destination, spans: Literal["all", "agent"]) -> "SpanExporter":
     if destination.kind == "store":
+        from agenttrace.exporter import DuckDBSpanExporter
+
         return DuckDBSpanExporter(destination.address, spans=spans)
     if destination.kind == "http":
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

@@ -4,14 +4,16 @@ It works in anybody's TracerProvider, behind the SDK's processors or the one of 
 become a log line per cause and a count.
 """
 
+import atexit
 import errno
 import os
 import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -36,7 +38,11 @@ __all__ = ["DuckDBSpanExporter", "record_outcome", "record_start", "sdk_span_row
 
 # What a mutating tool waits for its start record at most.
 _START_WAIT_S = 0.05
+# What a program waits for a verdict to be on disk; a bad disk may take far longer.
+_OUTCOME_WAIT_S = 0.5
 _COMPACT_BUDGET_S = 1.0
+# Whoever ends while DuckDB still writes may crash, so an end waits longer than a flush.
+_END_WAIT_S = 10.0
 _FULL_PAUSE_S = 10.0
 _TELL_S = 10.0
 
@@ -78,16 +84,17 @@ class DuckDBSpanExporter(SpanExporter):
             self.db = self.db.absolute()
         self.agent_spans = AgentSpans() if spans == "agent" else None
         self.is_shutdown = False
+        self._cap_bytes = cap_bytes
         self._spool = Spool(spool_folder(self.db), cap_bytes=cap_bytes)
-        self._starts = Background("agenttrace-start", self._store_start)
+        self._writes: Background[_Write] = Background("agenttrace-write", _do)
         self._full_until = 0.0
-        self._last_cause = ""
         self._told_at = float("-inf")
         self.component = self_metrics.component(self)
         self.reset()
         with suppress(OSError):
             self.db.parent.mkdir(parents=True, exist_ok=True)
         set_key_folder(self.db.parent)
+        _load_store()
         _registered.add(self)
         self_metrics.exports.add(self)
         self_metrics.exporters.add(self)
@@ -109,7 +116,7 @@ class DuckDBSpanExporter(SpanExporter):
     def waiting(self) -> int:
         """Rows in the spool, of this process and others, that are not in the store yet."""
         try:
-            return self._spool.pending().rows
+            return self._current_spool().pending().rows
         except OSError:
             return 0
 
@@ -122,10 +129,12 @@ class DuckDBSpanExporter(SpanExporter):
         rows = self._rows(kept)
         if not rows:
             return SpanExportResult.SUCCESS if not kept else SpanExportResult.FAILURE
-        written = self._write("spans", rows)
-        self._count(written=written, dropped=len(rows) - written, cause=self._last_cause)
+        lost = self._write("spans", rows)
+        self._count(written=len(rows) - lost.total())
+        for cause, count in lost.items():
+            self._count(dropped=count, cause=cause)
         self._tell()
-        return SpanExportResult.SUCCESS if written == len(rows) else SpanExportResult.FAILURE
+        return SpanExportResult.FAILURE if lost else SpanExportResult.SUCCESS
 
     def lose(self, spans: int, cause: str) -> None:
         """Notes spans that will never be on disk, to tell of them beside the store later; touches no file."""
@@ -137,39 +146,60 @@ class DuckDBSpanExporter(SpanExporter):
             with self._counting:
                 untold, self._untold = self._untold, Counter()
             self._told_at = time.monotonic()
-            write_losses(self._spool.folder, untold)
+            write_losses(self._current_spool().folder, untold)
 
     def write_started(self, span: Span) -> bool:
         """Writes a span that has only begun, before what it stands for happens; False after 50 ms without success."""
         if self.is_shutdown or not isinstance(span, ReadableSpan):
             return False
-        start = _Start(self._rows([span]))
-        # A thread does it, for a sync may take seconds on a bad disk, and the tool must not wait that long.
-        if self._starts.run(start, _START_WAIT_S) and start.is_stored:
+        start = _Write(self.store_rows, "spans", self._rows([span]))
+        if self._writes.run(start, _START_WAIT_S) and start.is_stored:
             return True
         self._count(starts_missed=1)
         warn_once(f"start {self.db}", "%s: a tool ran before its start record was on disk", self.db)
         return False
 
     def write_outcome(self, row: OutcomeRow) -> bool:
-        """Writes a verdict on a run; False where that failed."""
-        return not self.is_shutdown and self._write("outcomes", [row]) == 1
+        """Writes a verdict on a run; False where that failed, True where it still waits for a slow disk."""
+        if self.is_shutdown:
+            return False
+        verdict = _Write(self.store_rows, "outcomes", [row])
+        if self._writes.run(verdict, _OUTCOME_WAIT_S):
+            return verdict.is_stored
+        warn_once(f"outcome {self.db}", "%s: a verdict is on its way to a slow disk", self.db)
+        return True
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
-        """Moves segments into the store where nobody else holds it; spans are on disk since `export`."""
+        """Moves segments into the store where nobody else holds it; spans are on disk since `export`.
+
+        Returns:
+            False where verdicts or start records still wait for the disk.
+        """
+        until = time.monotonic() + timeout_millis / 1000
         self._tell(at_once=True)
-        self._compact(min(_COMPACT_BUDGET_S, timeout_millis / 1000))
-        return True
+        is_written = self._settle(timeout_millis / 1000)
+        left_s = until - time.monotonic()
+        if left_s > 0:
+            self._compact(min(_COMPACT_BUDGET_S, left_s), left_s)
+        return is_written
 
     def shutdown(self) -> None:
         """Takes no more spans, and moves what waits into the store where nobody else holds it."""
         if self.is_shutdown:
             return
         self.is_shutdown = True
-        self._starts.stop()
         _registered.discard(self)
         self._tell(at_once=True)
-        self._compact(_COMPACT_BUDGET_S)
+        self._settle(_COMPACT_BUDGET_S)
+        self._writes.stop()
+        self._compact(_COMPACT_BUDGET_S, _END_WAIT_S)
+
+    def _current_spool(self) -> Spool:
+        """Returns the spool of the store that the path names by now: it may lead through a link that was changed."""
+        spool = self._spool
+        if spool.folder != (folder := spool_folder(self.db)):
+            self._spool = spool = Spool(folder, cap_bytes=self._cap_bytes)
+        return spool
 
     def _rows(self, spans: Sequence[ReadableSpan]) -> list[tuple[Any, ...]]:
         try:
@@ -184,39 +214,42 @@ class DuckDBSpanExporter(SpanExporter):
             warn_once("span limits", "Span limits cut attributes; verdicts need them whole. Raise the SpanLimits.")
         return rows
 
-    def _write(self, kind: str, rows: Sequence[tuple[Any, ...]]) -> int:
-        """Writes rows and returns how many; those that cannot be stored are looked for, and the others kept."""
+    def _write(self, kind: str, rows: Sequence[tuple[Any, ...]]) -> Counter[str]:
+        """Writes rows and counts those that cannot be stored, by cause; they are looked for, and the others kept."""
         try:
             try:
-                self._spool.write(kind, rows)
+                self._current_spool().write(kind, rows)
             except SpoolFullError:
                 if time.monotonic() < self._full_until:
                     raise
                 self._full_until = time.monotonic() + _FULL_PAUSE_S
-                self._compact(_COMPACT_BUDGET_S)
-                self._spool.write(kind, rows)
+                self._compact(_COMPACT_BUDGET_S, _END_WAIT_S)
+                self._current_spool().write(kind, rows)
         except Exception as err:
             if is_programs_own(err):
                 raise
             middle = len(rows) // 2
             if middle and isinstance(err, SpoolError) and not isinstance(err, SpoolFullError):
                 return self._write(kind, rows[:middle]) + self._write(kind, rows[middle:])
-            self._last_cause = cause = _cause(err)
+            cause = _cause(err)
             warn_once(f"{self.db} {cause}", "%s: %s were not recorded: %s", self.db, kind, _reason(err))
-            return 0
-        return len(rows)
+            return Counter({cause: len(rows)})
+        return Counter()
 
-    def _store_start(self, start: "_Start") -> None:
-        start.is_stored = bool(start.rows) and self._write("spans", start.rows) == len(start.rows)
+    def store_rows(self, kind: str, rows: Sequence[tuple[Any, ...]]) -> bool:
+        """Writes rows of a kind and tells whether all are on disk."""
+        return bool(rows) and not self._write(kind, rows)
 
-    def _compact(self, budget_s: float) -> None:
-        from agenttrace.store import compact_store
+    def _settle(self, timeout_s: float) -> bool:
+        """Waits for the writes that are on their way."""
+        return not self._writes.is_running or self._writes.run(_Write(self.store_rows, "spans", []), timeout_s)
 
-        try:
-            compact_store(self.db, budget_s=budget_s)
-        except Exception as err:
-            # Nothing is lost: the segments stay where they are.
-            warn_once(f"compact {self.db} {type(err).__name__}", "%s: not updated: %s", self.db, _reason(err))
+    def _compact(self, budget_s: float, wait_s: float) -> None:
+        """Moves segments into the store, in a thread: a signal handler's exception ends the wait and not the work."""
+        if not _exit.is_near:
+            _compactions.run((self.db, budget_s), wait_s)
+        elif threading.current_thread() is threading.main_thread():
+            _move((self.db, budget_s))
 
     def _count(self, *, written: int = 0, dropped: int = 0, cause: str = "", starts_missed: int = 0) -> None:
         with self._counting:
@@ -228,12 +261,66 @@ class DuckDBSpanExporter(SpanExporter):
             self.starts_missed += starts_missed
 
 
-class _Start:
-    """A start record on its way to the disk."""
+class _Write:
+    """Rows on their way to the disk; none of them to wait for those before."""
 
-    def __init__(self, rows: list[tuple[Any, ...]]) -> None:
+    def __init__(
+        self, store: Callable[[str, Sequence[tuple[Any, ...]]], bool], kind: str, rows: Sequence[tuple[Any, ...]]
+    ) -> None:
+        self.store = store
+        self.kind = kind
         self.rows = rows
         self.is_stored = False
+
+
+def _do(write: _Write) -> None:
+    # The thread knows no exporter between two jobs, so that one that nobody needs may go.
+    write.is_stored = write.store(write.kind, write.rows)
+
+
+def _move(job: tuple[Path, float] | None) -> None:
+    if job is None:
+        return
+    from agenttrace.store import compact_store
+
+    db, budget_s = job
+    try:
+        compact_store(db, budget_s=budget_s)
+    except Exception as err:
+        # The thread may be the program's own, late at exit.
+        if is_programs_own(err):
+            raise
+        # Nothing is lost: the segments stay where they are.
+        warn_once(f"compact {db} {type(err).__name__}", "%s: not updated: %s", db, _reason(err))
+
+
+_compactions: "Background[tuple[Path, float] | None]" = Background("agenttrace-compact", _move)
+
+
+class _Exit:
+    """Whether DuckDB will soon refuse to work in any thread but the main one."""
+
+    is_watched = False
+    is_near = False
+
+
+_exit = _Exit()
+
+
+@guarded("load the store")
+def _load_store() -> None:
+    """Loads what a flush needs: an import in a thread, at exit or after a fork may fail, or lock others up."""
+    for module in ("pyarrow.compute", "agenttrace.store"):
+        import_module(module)
+    if not _exit.is_watched:
+        _exit.is_watched = True
+        # After DuckDB's own handler, thus called before it.
+        atexit.register(_approach_exit)
+
+
+def _approach_exit() -> None:
+    _exit.is_near = True
+    _compactions.run(None, _END_WAIT_S)
 
 
 class AgentSpans:
@@ -289,7 +376,7 @@ def record_start(span: Span) -> None:
             exporter.write_started(span)
 
 
-@guarded("record an outcome", against=BaseException)
+@guarded("record an outcome")
 def record_outcome(row: OutcomeRow) -> bool:
     """Writes a verdict into the store that this process records to; False where there is none, or it failed.
 

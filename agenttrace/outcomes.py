@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import sys
 import time
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -18,6 +19,7 @@ from agenttrace.values import type_name
 Source = Literal["checker", "judge", "human"]
 
 _MAX_TRIAL: Final = 2**31 - 1
+_UNRECORDED: Final = "agenttrace.outcome: %s: not recorded."
 
 
 class _Misuse(Exception):
@@ -56,11 +58,16 @@ def outcome(
         trajectory_id: The run itself, where its id is known.
     """
     try:
-        _record_outcome(passed, score, detail, source, (task_id, trial, trajectory_id))
+        row = _outcome_row(passed, score, detail, source, (task_id, trial, trajectory_id))
     except _Misuse as misuse:
-        warn_once(f"outcome {misuse}", "agenttrace.outcome: %s: not recorded.", misuse)
+        warn_once(f"outcome {misuse}", _UNRECORDED, misuse)
     except BaseException as error:
         report("record an outcome", error)
+    else:
+        exporter: Any = sys.modules.get("agenttrace.exporter")
+        if exporter is None or exporter.record_outcome(row) is False:
+            nobody = "no store of this process took it (agenttrace.configure() opens one)"
+            warn_once(f"outcome {nobody}", _UNRECORDED, nobody)
 
 
 def trajectory_id_of(trace_id: str, agent_span_id: str) -> str:
@@ -73,7 +80,9 @@ def trajectory_id_of(trace_id: str, agent_span_id: str) -> str:
     return hashlib.md5(f"{trace_id}{agent_span_id}".encode(), usedforsecurity=False).hexdigest()[:16]
 
 
-def _record_outcome(passed: object, score: object, detail: object, source: object, given: tuple[Any, Any, Any]) -> None:
+def _outcome_row(
+    passed: object, score: object, detail: object, source: object, given: tuple[Any, Any, Any]
+) -> OutcomeRow:
     if source not in get_args(Source):
         raise _Misuse("source is none of checker, judge and human")
     redact = current_redaction()
@@ -84,12 +93,8 @@ def _record_outcome(passed: object, score: object, detail: object, source: objec
             None if given[2] is None else clean_text(given[2]),
         )
     )
-    from agenttrace.configure import record_outcome
-
     shown = None if detail is None else clean_text(detail, redact=redact)
-    row = OutcomeRow(*key, str(source), _as_verdict(passed), _as_score(score), shown, time.time_ns())
-    if record_outcome(row) is False:
-        raise _Misuse("no store of this process took it (agenttrace.configure() opens one)")
+    return OutcomeRow(*key, str(source), _as_verdict(passed), _as_score(score), shown, time.time_ns())
 
 
 def _run_of(given: _Key) -> _Key:

@@ -79,9 +79,13 @@ def protect(path: Path, like: Path) -> None:
 
 
 def follow(path: Path, leader: Path) -> None:
-    """Gives a file, if it is there, the mode of another one: who may read the one may read the other."""
+    """Gives a file, if it is there, the mode of another one: who may read the one may read the other.
+
+    Not where another user may have put that one there, to read what follows it.
+    """
     with suppress(OSError):
-        path.chmod(leader.stat().st_mode & 0o666)
+        if not _is_strange(leader, leader.parent.stat().st_mode & stat.S_IWOTH):
+            path.chmod(leader.stat().st_mode & 0o666)
 
 
 def is_planted(path: Path) -> bool:
@@ -90,10 +94,15 @@ def is_planted(path: Path) -> bool:
     Linux refuses links and files by the same rule (fs.protected_symlinks, fs.protected_regular).
     """
     try:
-        found, folder = path.stat(), path.parent.stat()
+        return _is_strange(path, path.parent.stat().st_mode & _PUBLIC == _PUBLIC)
     except OSError:
         return False
-    return folder.st_mode & _PUBLIC == _PUBLIC and found.st_uid not in (os.geteuid(), folder.st_uid)
+
+
+def _is_strange(path: Path, is_public: object) -> bool:
+    """Whether what a public folder has here, be it a link or what it leads to, is neither ours nor the folder's."""
+    owners = {path.lstat().st_uid, path.stat().st_uid} if is_public else set[int]()
+    return not owners <= {os.geteuid(), path.parent.stat().st_uid}
 
 
 @contextmanager

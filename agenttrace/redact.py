@@ -7,6 +7,7 @@ start per run of characters. None runs before a cheap search has found a charact
 import os
 import re
 import secrets
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -271,6 +272,10 @@ _environment: dict[Any, Any] = getattr(os.environ, "_data", cast("dict[Any, Any]
 _SWITCH, _OFF = (os.fsencode(text) if hasattr(os.environ, "_data") else text for text in ("AGENTTRACE_REDACT", "off"))
 
 
+# Longer than it takes to make a key.
+_DRAFT_S = 60.0
+
+
 class _State:
     """Settings of this process."""
 
@@ -331,6 +336,11 @@ def _stored_key(folder: Path | None) -> bytes:
 
 def _read_or_make_key(path: Path) -> bytes:
     """Reads the key, or writes a new one such that no other process ever sees half of it."""
+    for left in path.parent.glob(f"{path.name}.{'[0-9a-f]' * 16}"):
+        # A kill has left it, where it is old; the other is being made.
+        with suppress(OSError):
+            if time.time() - left.lstat().st_mtime > _DRAFT_S:
+                left.unlink()
     with suppress(FileNotFoundError):
         return _read_key(path)
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")

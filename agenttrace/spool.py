@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from agenttrace import private
 from agenttrace.errors import OtherReleaseError, SpoolError, SpoolFullError
 from agenttrace.guard import warn_once
+from agenttrace.places import default_db, real_path
 from agenttrace.segments import Content, Encoded, EvaluationRow, check_known, decode, encode
 
 __all__ = [
@@ -36,7 +37,6 @@ __all__ = [
 ]
 
 
-DEFAULT_DB = "agenttrace.duckdb"
 # Folders in the spool for what DuckDB cannot keep in memory, one a user.
 SPILL = "spill-"
 CAP_BYTES = 2 << 30
@@ -76,26 +76,10 @@ class Pending(NamedTuple):
     oldest_s: float
 
 
-def default_db(db: str | Path | None = None) -> Path:
-    """Returns the path of the store: the argument, else AGENTTRACE_DB, else agenttrace.duckdb in this folder."""
-    return Path(db or os.environ.get("AGENTTRACE_DB") or DEFAULT_DB).expanduser()
-
-
 def spool_folder(db: Path) -> Path:
     """Returns the spool of a store; two paths to one store, as through a symbolic link, have one spool."""
     real = real_path(db)
     return real.with_name(real.name + ".spool")
-
-
-def real_path(path: Path) -> Path:
-    """Returns the full path, links followed.
-
-    Where the current folder has been deleted, a relative path stays one: what is written there fails, and is counted.
-    """
-    try:
-        return Path(os.path.realpath(path))
-    except FileNotFoundError:
-        return path
 
 
 class Spool:

@@ -109,6 +109,8 @@ def whole_file(path: Path) -> Generator[Path]:
     """
     # A device or pipe (/dev/stdout) must be written in place: a rename would put a file over it.
     in_place = path.exists() and not path.is_file()
+    if in_place and private.is_planted(path):
+        raise UsageError(f"{path}: another user has put it there, to read what is written. Name another file.")
     part = path if in_place else path.with_name(f".{path.name}.{os.urandom(8).hex()}.part")
     try:
         if not in_place:

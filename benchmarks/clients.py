@@ -12,11 +12,16 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
+import grpc
 from otlp_requests import RUN, Bodies, Encoding
 
 _TIMEOUT_S = 60.0
+_EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+
+Door = Literal["http", "grpc"]
 
 
 @dataclass(frozen=True)
@@ -29,9 +34,10 @@ class Load:
         seconds: How long to send at most; 0: until `requests` are sent.
         rate: Requests per second, of all clients; 0: as fast as they are answered.
         spans: Spans of a request.
+        door: How to send; gRPC takes protobuf alone.
         encoding: Of the bodies.
         first: Number of the first request, with which its ids begin.
-        headers: Further headers.
+        headers: Further headers, over HTTP.
     """
 
     clients: int = 1
@@ -39,6 +45,7 @@ class Load:
     seconds: float = 0.0
     rate: float = 0.0
     spans: int = RUN
+    door: Door = "http"
     encoding: Encoding = "protobuf"
     first: int = 1
     headers: dict[str, str] = field(default_factory=dict[str, str])
@@ -49,8 +56,8 @@ class Sent:
     """What came of it.
 
     Attributes:
-        acknowledged: Numbers of the requests that were answered with 200.
-        refused: Answers other than 200, by status; all but 4xx were sent again, as exporters do.
+        acknowledged: Numbers of the requests that were answered with 200, or OK over gRPC.
+        refused: Other answers, by status; all but 4xx were sent again, as exporters do, and over gRPC UNAVAILABLE.
         latencies_s: Seconds from the first byte sent to the whole answer, of acknowledged requests in their order.
         answered_s: When each of these was answered, in seconds from the start.
         wall_s: From the first request to the last answer.
@@ -92,6 +99,9 @@ class _Client(threading.Thread):
         self._numbers = numbers
         self._bodies = Bodies(load.spans, load.encoding)
         self._url = urlsplit(address)
+        self._open(load)
+
+    def _open(self, load: Load) -> None:
         kind = {"protobuf": "application/x-protobuf", "json": "application/json"}[load.encoding]
         headers = {"Host": self._url.netloc, "Content-Type": kind, **load.headers}
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
@@ -108,10 +118,9 @@ class _Client(threading.Thread):
         while (number := self._numbers.next()) is not None:
             body = self._bodies.body(number)
             self.sent.body_bytes = len(body)
-            packet = f"{self._head}{len(body)}\r\n\r\n".encode() + body
             while True:
                 started_s = self._numbers.now_s()
-                status = self._exchange(packet)
+                status = self._exchange(body)
                 if status == "200":
                     answered_s = self._numbers.now_s()
                     self.sent.latencies_s.append(answered_s - started_s)
@@ -123,10 +132,10 @@ class _Client(threading.Thread):
                     break
                 time.sleep(1.0)
 
-    def _exchange(self, packet: bytes) -> str:
+    def _exchange(self, body: bytes) -> str:
         """Sends a request and reads its answer whole; returns the status."""
         try:
-            self._socket.sendall(packet)
+            self._socket.sendall(f"{self._head}{len(body)}\r\n\r\n".encode() + body)
             content = b""
             while b"\r\n\r\n" not in content:
                 content += self._received()
@@ -146,6 +155,23 @@ class _Client(threading.Thread):
         if content := self._socket.recv(1 << 16):
             return content
         raise ConnectionResetError
+
+
+class _GrpcClient(_Client):
+    """One connection over gRPC; its codes come as statuses of HTTP."""
+
+    def _open(self, load: Load) -> None:
+        # Else all channels of a process to one address share a connection.
+        channel = grpc.insecure_channel(self._url.netloc, [("grpc.use_local_subchannel_pool", 1)])
+        self._export: Any = channel.unary_unary(_EXPORT)
+
+    def _exchange(self, body: bytes) -> str:
+        try:
+            self._export(body, timeout=_TIMEOUT_S)
+        except grpc.RpcError as err:
+            code: Any = err.code()  # pyright: ignore[reportAttributeAccessIssue]
+            return f"{5 if code is grpc.StatusCode.UNAVAILABLE else 4}: {code.name}"
+        return "200"
 
 
 class _Numbers:
@@ -185,7 +211,8 @@ def main(address: str, text: str) -> None:
     """Sends, and prints what came of it."""
     load = Load(**json.loads(text))
     numbers = _Numbers(load)
-    clients = [_Client(address, load, numbers) for _ in range(load.clients)]
+    kind = _GrpcClient if load.door == "grpc" else _Client
+    clients = [kind(address, load, numbers) for _ in range(load.clients)]
     numbers.start()
     for client in clients:
         client.start()

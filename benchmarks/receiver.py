@@ -1,6 +1,6 @@
-"""OTLP over HTTP -> rows, through `agenttrace collect` as a process of its own, and clients in another one.
+"""OTLP over HTTP and gRPC -> rows, through `agenttrace collect` as a process of its own, and clients in another one.
 
-Run: `python benchmarks/receiver.py [ROUNDS [SHARE]]`; a share of 0.1 sends a tenth. The baseline is the same web server
+Run: `python benchmarks/receiver.py [ROUNDS [SHARE]]`; a share of 0.1 sends a tenth. The baseline is the same server
 doing the least that a receiver must: parse the body and answer; beside it, the same with a write and an fsync for each
 request before the answer. Processor time is the server's, per span: ours includes what comes after the answer, until
 rows and steps are in the store. After each run the store must hold every acknowledged span once.
@@ -10,11 +10,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 from bare_server import start
-from clients import Load, Sent, send
+from clients import Door, Load, Sent, send
+from otlp_requests import Encoding
 from processes import AGENTTRACE, Server
 from ratios import Figure, Taken, Work, measure, report
 
@@ -24,22 +26,29 @@ ROUNDS = 3
 # Spans of a request, and requests to send: small ones as of an agent that exports each run, and full batches.
 SIZES = {20: 200, 512: 24}
 CLIENTS = (1, 8, 64)
+DOORS: dict[str, tuple[Door, Encoding]] = {
+    "protobuf": ("http", "protobuf"),
+    "json": ("http", "json"),
+    "gRPC": ("grpc", "protobuf"),
+}
 _LAG_S = 120.0
 _WARM = Load(requests=20, first=1 << 30)
 
 
-def collector(folder: Path) -> Server:
-    """Starts `agenttrace collect` on a free port."""
+def collector(folder: Path, door: Door = "http") -> Server:
+    """Starts `agenttrace collect` on free ports."""
     ports = ["--http-port", "0", "--grpc-port", "0"]
-    return Server([AGENTTRACE, "collect", *ports, "--db", str(folder / "store.duckdb")], r"listening on (http://\S+)")
+    return Server(
+        [AGENTTRACE, "collect", *ports, "--db", str(folder / "store.duckdb")], rf"listening on ({door}://\S+)"
+    )
 
 
 def bare(does: str, folder: Path, load: Load) -> Callable[[], Callable[[], Taken]]:
     """The baseline: parses, and answers."""
 
     def prepare() -> Callable[[], Taken]:
-        server = start(does, folder)
-        send(server.address, _WARM)
+        server = start(does, folder, load.door)
+        send(server.address, replace(_WARM, door=load.door))
         before = server.cpu_s()
 
         def run() -> Taken:
@@ -57,8 +66,8 @@ def ours(folder: Path, load: Load) -> Callable[[], Callable[[], Taken]]:
 
     def prepare() -> Callable[[], Taken]:
         home = Path(tempfile.mkdtemp(dir=folder))
-        server = collector(home)
-        warm = send(server.address, _WARM)
+        server = collector(home, load.door)
+        warm = send(server.address, replace(_WARM, door=load.door))
         before = server.cpu_s()
 
         def run() -> Taken:
@@ -127,11 +136,12 @@ def main(rounds: int = ROUNDS, share: float = 1.0) -> bool:
     tables: dict[str, list[Figure]] = {}
     checked = 0
     with tempfile.TemporaryDirectory() as name:
-        for encoding in ("protobuf", "json"):
+        for called, (door, encoding) in DOORS.items():
             for spans, requests in SIZES.items():
                 for clients in CLIENTS:
-                    load = Load(clients, max(int(requests * share), 1), spans=spans, encoding=encoding)
-                    title = f"{encoding}, {spans} spans a request, {clients} client{'s' * (clients > 1)} (per span)"
+                    sizes = {"clients": clients, "requests": max(int(requests * share), 1), "spans": spans}
+                    load = Load(**sizes, door=door, encoding=encoding)
+                    title = f"{called}, {spans} spans a request, {clients} client{'s' * (clients > 1)} (per span)"
                     tables[title] = table(Path(name), load, rounds)
                     checked += rounds * (load.requests * spans)
     facts = {"spans acknowledged, and each found once in the store": f"{checked:,} of {checked:,}"}

@@ -5,8 +5,9 @@ import re
 import ssl
 from ipaddress import ip_address
 from pathlib import Path
-from socket import gaierror, getaddrinfo
+from socket import gaierror, getaddrinfo, inet_aton, inet_ntoa
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import grpc
 
@@ -14,6 +15,13 @@ from agenttrace.errors import UsageError
 
 # What a header can carry as it is.
 _TOKEN = re.compile(r"[\x21-\x7e]+")
+_CERTIFICATE = re.compile(b"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+# How a certificate names the kinds of keys that gRPC's handshakes know: RSA, EC on P-256, EC on P-384.
+_KNOWN_KEYS = (
+    bytes.fromhex("06092a864886f70d010101"),
+    bytes.fromhex("06072a8648ce3d020106082a8648ce3d030107"),
+    bytes.fromhex("06072a8648ce3d020106052b81040022"),
+)
 
 
 class Tls(NamedTuple):
@@ -33,9 +41,32 @@ def is_loopback(host: str) -> bool:
     try:
         # An empty name is every address there is.
         found = {str(address[0]) for *_, address in getaddrinfo(host or "0.0.0.0", None)}  # noqa: S104
-    except gaierror as err:
-        raise UsageError(f"collect: cannot listen on {host}: {err.strerror}.") from err
+    except (gaierror, UnicodeError) as err:
+        reason = err.strerror if isinstance(err, gaierror) else "no such name can be"
+        raise UsageError(f"collect: cannot listen on {host}: {reason}.") from err
     return all(ip_address(address.partition("%")[0]).is_loopback for address in found)
+
+
+def plain_address(host: str) -> str:
+    """Writes out an address in a short form (127.1), which gRPC does not know; returns any other host as it is."""
+    try:
+        return inet_ntoa(inet_aton(host))
+    except (OSError, UnicodeError):
+        return host
+
+
+def is_own_name(authority: str, host: str) -> bool:
+    """Tells whether a Host header names this machine such that nobody else can have said so.
+
+    Args:
+        authority: The header: a name or address, with or without a port.
+        host: The name that is listened on.
+    """
+    try:
+        name = urlsplit(f"//{authority}").hostname or ""
+        return name in ("localhost", host.lower()) or ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def is_bearer(authorization: str, token: str) -> bool:
@@ -88,6 +119,9 @@ def load_tls(certificate: Path | None, key: Path | None, client_ca: Path | None)
     chain = _certificates(certificate)
     secret = _read(key)
     _load_pair(context, certificate, key)
+    first = _CERTIFICATE.search(chain)
+    if first and not any(kind in ssl.PEM_cert_to_DER_cert(first[0].decode("ascii")) for kind in _KNOWN_KEYS):
+        raise UsageError(f"{certificate}: gRPC does not know its key; expected RSA, or EC on P-256 or P-384.")
     roots = None
     if client_ca is not None:
         roots = _certificates(client_ca)
@@ -122,6 +156,8 @@ def _load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     try:
         context.load_cert_chain(certificate, key, passphrase)
     except ssl.SSLError as err:
-        if err.reason == "KEY_VALUES_MISMATCH":
+        if err.reason in ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"):
             raise UsageError(f"{key}: is not the key of the certificate in {certificate}.") from err
+        if err.reason:
+            raise UsageError(f"{certificate}: is refused by OpenSSL: {err.reason.replace('_', ' ').lower()}.") from err
         raise UsageError(f"{key}: holds no private key; expected PEM (-----BEGIN PRIVATE KEY-----).") from err

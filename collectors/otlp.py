@@ -7,20 +7,22 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
 from typing import Any
 
 import uvicorn
 
-from agenttrace.collectors.access import Tls, is_loopback
+from agenttrace.collectors.access import Tls, is_loopback, plain_address
 from agenttrace.collectors.connections import KEEP_ALIVE_S, bounded_protocol
 from agenttrace.collectors.counts import Counts
 from agenttrace.collectors.intake import Intake
 from agenttrace.collectors.otlp_grpc import OTLPService
 from agenttrace.collectors.otlp_http import OTLPApp
 from agenttrace.config import Settings
-from agenttrace.errors import UsageError
+from agenttrace.errors import StoreError, UsageError
 from agenttrace.guard import warn_once
 
 HTTP_PORT = 4318
@@ -30,6 +32,7 @@ MAX_INFLATED_BYTES = 64 << 20
 
 _MAX_HEADER_BYTES = 32 << 10
 _DRAIN_S = 10
+_LOOK_S = 0.2
 # Bodies, packed and unpacked, of requests that are being read, decoded and written.
 _MIN_WAITING_BYTES = 256 << 20
 
@@ -41,6 +44,12 @@ _UNRESTRICTED = (
 
 # By these asyncio fails to accept a connection; it tries again after a second, so that those who wait are served later.
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+_ADVICE = {
+    errno.EADDRINUSE: "Another program may listen there; --{}-port 0 takes a free port.",
+    errno.EACCES: "Ports below 1024 are the administrator's; name another with --{}-port.",
+    errno.EADDRNOTAVAIL: "This machine does not have that address; name one of its own with --host.",
+}
 
 _logger = logging.getLogger("agenttrace")
 
@@ -79,7 +88,8 @@ class OTLPReceiver:
             max_inflated: Largest body in bytes, unpacked.
             settings: Configuration of the rebuild; None: the defaults.
         """
-        self._host = host
+        self._host = plain_address(host)
+        self._db = db
         self._http_port = http_port
         self._grpc_port = grpc_port
         self._tls = tls
@@ -89,11 +99,15 @@ class OTLPReceiver:
         self._intake = Intake(
             db, settings=settings, max_waiting_bytes=max(_MIN_WAITING_BYTES, 2 * (max_body + max_inflated))
         )
-        self._app = OTLPApp(self._intake, token=token, max_body=max_body, max_inflated=max_inflated)
+        # Without any of these it listens on loopback alone.
+        own_host = None if self._is_restricted or allow_anonymous else host
+        self._app = OTLPApp(self._intake, token=token, own_host=own_host, max_body=max_body, max_inflated=max_inflated)
         self._service = OTLPService(self._intake, token=token, tls=tls, max_inflated=max_inflated)
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
-        self._ended = threading.Event()
+        # Why it ends: True, it was asked to. Signals interrupt anything, their own handler too, which therefore must
+        # not wait for a lock, as that of an Event.
+        self._ends: SimpleQueue[bool] = SimpleQueue()
 
     @property
     def urls(self) -> list[str]:
@@ -109,18 +123,25 @@ class OTLPReceiver:
         """Listens, in a thread of its own.
 
         Raises:
+            StoreError: The store is a folder.
             UsageError: The address cannot be listened on, or reaches beyond this machine and nothing says who may send.
             SpoolError: The spool cannot be written.
         """
+        if self._db.is_dir():
+            # It would take spans that never come into the store.
+            raise StoreError(f"{self._db}: is a folder; expected a DuckDB file. Name one with --db or AGENTTRACE_DB.")
         is_exposed = not is_loopback(self._host)
         if is_exposed and not self._is_restricted and not self._allow_anonymous:
             raise UsageError(_UNRESTRICTED.format(self._host or "every address"))
-        listening = _listen(self._host, self._http_port)
-        host = f"[{self._host}]" if ":" in self._host else self._host
+        address = self._host or "0.0.0.0"  # noqa: S104 - asked for, and allowed
+        listening = _listen(address, self._http_port, "http")
+        host = f"[{address}]" if ":" in address else address
         s = "" if self._tls is None else "s"
         urls = [f"http{s}://{host}:{listening.getsockname()[1]}"]
         try:
             if self._grpc_port is not None:
+                # gRPC does not say why it cannot listen.
+                _listen(address, self._grpc_port, "grpc").close()
                 urls.append(f"grpc{s}://{host}:{self._service.listen(host, self._grpc_port)}")
             self._intake.counts.urls = urls
             self._intake.start()
@@ -157,33 +178,39 @@ class OTLPReceiver:
         Raises:
             UsageError: It has ended by itself.
         """
-        is_asked = threading.Event()
-        self._ended.clear()
-
-        def end(_number: int, _frame: FrameType | None) -> None:
-            is_asked.set()
-            self._ended.set()
-
-        handlers = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+        is_asked = False
+        handlers = {number: signal.signal(number, self._end) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             self.start()
             if ready is not None:
                 ready(self.urls)
-            self._ended.wait()
+            is_asked = self._until_the_end()
         finally:
-            # Before stopping, so that a second Ctrl-C ends it at once.
+            self.stop()
             for number, handler in handlers.items():
                 signal.signal(number, handler or signal.SIG_DFL)
-            self.stop()
-        if not is_asked.is_set():
+        if not is_asked:
             # Whoever watches over it starts it again; one that lives on and answers nobody would look well.
             raise UsageError("collect: it has stopped listening by itself, as when memory is short. Start it again.")
+
+    def _until_the_end(self) -> bool:
+        while True:
+            # Of two signals at once the kernel may give both to a thread of gRPC. That does not wake this thread, which
+            # alone runs Python's handlers, so it looks by itself.
+            with suppress(Empty):
+                return self._ends.get(timeout=_LOOK_S)
+
+    def _end(self, _number: int, _frame: FrameType | None) -> None:
+        # A second one ends it at once; with Python's handler of Ctrl-C it would wait for the threads.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        self._ends.put(True)
 
     def _serve(self, server: uvicorn.Server, listening: socket.socket) -> None:
         try:
             server.run([listening])
         finally:
-            self._ended.set()
+            self._ends.put(False)
 
     def _warn(self, host: str) -> None:
         if not self._is_restricted:
@@ -226,7 +253,7 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         loop.default_exception_handler(context)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, option: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With its protocol named, asyncio sets TCP_NODELAY on what it accepts; without, each answer waits 40 ms for an ACK.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -236,10 +263,8 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.listen(128)
     except OSError as err:
         listening.close()
-        raise UsageError(
-            f"collect: cannot listen on {host}:{port}: {err.strerror}. "
-            "Another program may listen there; --http-port 0 takes a free port."
-        ) from err
+        advice = _ADVICE.get(err.errno or 0, "Name another place with --host and --{}-port.").format(option)
+        raise UsageError(f"collect: cannot listen on {host}:{port}: {err.strerror}. {advice}") from err
     return listening
 
 

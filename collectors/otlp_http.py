@@ -6,6 +6,7 @@ a broken connection, take that for a network fault, and try again.
 """
 
 import asyncio
+import re
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,7 +25,7 @@ from google.rpc.code_pb2 import (
 )
 from google.rpc.status_pb2 import Status
 
-from agenttrace.collectors.access import is_bearer
+from agenttrace.collectors.access import is_bearer, is_own_name
 from agenttrace.collectors.decode import Decoded
 from agenttrace.collectors.intake import (
     COMMIT_TIMEOUT_S,
@@ -59,6 +60,8 @@ _DRAIN_BYTES = 64 << 20
 _INFLATE_STEP_BYTES = 1 << 20
 _INFLATE_PIECE_BYTES = 64 << 10
 _MAX_MEMBERS = 1_000
+_NOT_ZERO = re.compile(b"[^\\0]")
+_AUTHORITY = re.compile("^https?://[^/]*", re.IGNORECASE)
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -85,9 +88,13 @@ class _Answer(NamedTuple):
 class OTLPApp:
     """The ASGI application."""
 
-    def __init__(self, intake: Intake, *, token: str | None, max_body: int, max_inflated: int) -> None:
+    def __init__(
+        self, intake: Intake, *, token: str | None, own_host: str | None, max_body: int, max_inflated: int
+    ) -> None:
+        """Prepares it; `own_host` is what is listened on where requests must name this machine; None: they need not."""
         self._intake = intake
         self._token = token
+        self._own_host = own_host
         self._max_body = max_body
         self._max_inflated = max_inflated
         # Decoding holds Python's lock anyway; two threads let a small request pass a large one.
@@ -95,7 +102,11 @@ class OTLPApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        headers: dict[str, str] = {}
+        for name, value in scope["headers"]:
+            # By the standard a header that comes twice is a list; none of those that are looked at here may be one.
+            before = headers.get(key := name.decode("latin-1"))
+            headers[key] = value.decode("latin-1") if before is None else f"{before}, {value.decode('latin-1')}"
         body = _Body(receive)
         encoding = _ENCODINGS.get(_media_type(headers), "json")
         try:
@@ -125,7 +136,8 @@ class OTLPApp:
         self._decoders.shutdown()
 
     async def _answer(self, scope: Scope, headers: Mapping[str, str], body: "_Body", held: Held) -> _Answer:
-        path = "/" + scope["path"].strip("/")
+        # A client may name the whole address (RFC 9112, 3.2.2).
+        path = "/" + _AUTHORITY.sub("", scope["path"]).strip("/")
         if path == "/healthz" and scope["method"] in ("GET", "HEAD"):
             return _Answer(200, {"content-type": "application/json"}, b'{"status":"ok"}')
         if path == "/metrics" and scope["method"] in ("GET", "HEAD"):
@@ -149,6 +161,8 @@ class OTLPApp:
             # Any page that a user opens can reach this machine from inside, if it has its own name resolve to it.
             if "origin" in headers:
                 raise _RefusedError(403, "web pages may not send here; with a token those that know it may")
+            if self._own_host is not None and not is_own_name(headers.get("host", ""), self._own_host):
+                raise _RefusedError(403, "the Host is not localhost; other names are taken with a token")
             return
         if not is_bearer(headers.get("authorization", ""), self._token):
             raise _RefusedError(401, "expected the header Authorization: Bearer TOKEN", {"www-authenticate": "Bearer"})
@@ -208,6 +222,10 @@ class OTLPApp:
                     if not held.grow(len(step)):
                         raise _busy()
                     inflated += step
+                if compression != "deflate":
+                    # Files are filled up with zeros to the size of a block, and gunzip does not mind.
+                    content_begins = _NOT_ZERO.search(unread)
+                    unread = unread[content_begins.start() if content_begins else len(unread) :]
                 if not unread:
                     return bytes(inflated)
             raise _RefusedError(413, f"the body has more than {_MAX_MEMBERS} gzip members")

@@ -18,6 +18,9 @@ LARGE_BYTES = 1 << 20
 _BATCH_BYTES = 1 << 16
 _MAX_DEPTH = 100
 _GROUP_FIELD, _PART_FIELD, _RECORD_FIELD = 1, 2, 2
+# Of a number that has more than 64 bits upb drops the rest.
+_MAX_TAG, _MAX_SIZE, _MAX_NUMBER = 2**32 - 1, 2**31 - 1, 2**70 - 1
+_VARINT_BYTES = {_MAX_TAG: 5, _MAX_SIZE: 5, _MAX_NUMBER: 10}
 # Attributes and values within a record are far smaller than a record is.
 _FIELDS_PER_PART = 8
 
@@ -149,36 +152,52 @@ def _count(raw: bytes, at: int, end: int, kind: Any, depth: int, room: int, max_
 def _fields(body: bytes, at: int, end: int) -> Iterator[Field]:
     """Yields the fields of a message; those that hold a number have no content: 0.
 
+    OTLP has no groups of fields, which are skipped: their begin, end and fields come as fields of number 0.
+
     Raises:
-        DecodeError: A field goes beyond the end of the message, or is of a kind that OTLP does not have.
+        DecodeError: A field goes beyond the end of the message, or is none.
     """
+    groups: list[int] = []
     while at < end:
         begin, start = at, 0
-        tag, at = _varint(body, at)
-        match tag & 7:
+        tag, at = _varint(body, at, _MAX_TAG)
+        number, kind = tag >> 3, tag & 7
+        is_outside = not groups
+        if is_outside and not number:
+            raise DecodeError("not an OTLP protobuf request: a field without a number")
+        match kind:
             case 2:
-                size, start = _varint(body, at)
+                size, start = _varint(body, at, _MAX_SIZE)
                 at = start + size
             case 0:
-                _, at = _varint(body, at)
+                _, at = _varint(body, at, _MAX_NUMBER)
             case 1:
                 at += 8
             case 5:
                 at += 4
-            case kind:
+            case 3 if len(groups) < _MAX_DEPTH:
+                groups.append(number)
+                is_outside = False
+            case 4 if groups and groups.pop() == number:
+                pass
+            case _:
                 raise DecodeError(f"not an OTLP protobuf request: a field of wire type {kind}")
         if at > end:
             raise DecodeError("not an OTLP protobuf request: a field goes beyond its message")
-        yield tag >> 3, begin, start, at
+        yield (number, begin, start, at) if is_outside else (0, begin, 0, at)
+    if groups:
+        raise DecodeError("not an OTLP protobuf request: a group does not end")
 
 
-def _varint(body: bytes, at: int) -> tuple[int, int]:
-    """Reads a number of up to 64 bits; returns it and what is behind it."""
+def _varint(body: bytes, at: int, most: int) -> tuple[int, int]:
+    """Reads a number; returns it and what is behind it."""
     number = shift = 0
-    for byte in body[at : at + 10]:
+    for byte in body[at : at + _VARINT_BYTES[most]]:
         at += 1
         number |= (byte & 127) << shift
         if byte < 128:
+            if number > most:
+                break
             return number, at
         shift += 7
     raise DecodeError("not an OTLP protobuf request: a number does not end")

@@ -75,7 +75,8 @@ class Guests(Senders):
 
     def _slowly(self, part: str) -> None:
         """Sends a byte at a time: a header, or the body after it."""
-        head = b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+        head = b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        head += b"Content-Length: 1000\r\n\r\n"
         with suppress(OSError), socket.create_connection(self._address, timeout=_ANSWER_S) as client:
             rest = head if part == "slow header" else bytes(1_000)
             if part == "slow body":
@@ -99,7 +100,7 @@ class Guests(Senders):
     def _no_end(self) -> None:
         """A body of chunks that never ends."""
         with suppress(OSError), socket.create_connection(self._address, timeout=_ANSWER_S) as client:
-            client.sendall(b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n")
+            client.sendall(b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n")
             client.sendall(b"Content-Type: application/json\r\n\r\n")
             while not self._stopping.is_set():
                 client.sendall(b"1000\r\n" + bytes(0x1000) + b"\r\n")

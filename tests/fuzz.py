@@ -682,7 +682,8 @@ class Client:
     def torn(self, rng: random.Random, kind: str, body: bytes) -> None:
         """A request that is no HTTP, or breaks off."""
         content = "application/x-protobuf" if "protobuf" in kind else "application/json"
-        head = f"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: {content}\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = "POST /v1/traces HTTP/1.1\r\nHost: localhost\r\n"
+        head += f"Content-Type: {content}\r\nContent-Length: {len(body)}\r\n\r\n"
         raw = mutate_bytes(rng, head.encode() + body[:500], [(kind, body or b"x")])
         with socket.create_connection(self._address, timeout=LIMIT_S) as client, suppress(OSError):
             client.sendall(raw)

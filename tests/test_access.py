@@ -3,6 +3,7 @@
 import hmac
 import http.client
 import os
+import re
 import socket
 import ssl
 import subprocess
@@ -11,7 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -21,7 +23,8 @@ import pytest
 import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcSpanExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -30,7 +33,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from agenttrace.cli import main
 from agenttrace.collectors import access, connections, otlp_grpc, otlp_http
-from agenttrace.collectors.access import is_loopback, load_tls, read_token
+from agenttrace.collectors.access import is_loopback, is_own_name, load_tls, read_token
 from agenttrace.collectors.otlp import OTLPReceiver
 from agenttrace.errors import UsageError
 from agenttrace.guard import guard
@@ -40,6 +43,7 @@ from agenttrace.store import open_store
 pytestmark = pytest.mark.usefixtures("unmeasured")
 
 DEADLINE_S = 30.0
+HOUR = timedelta(hours=1)
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 BEARER = (("authorization", "Bearer s3cret"),)
 
@@ -146,7 +150,9 @@ def send_span(exporter: Any, name: str) -> None:
         ("127.8.9.10", True),
         ("::1", True),
         ("localhost", True),
+        ("127.1", True),
         ("0.0.0.0", False),
+        ("0", False),
         ("::", False),
         ("", False),
         ("192.0.2.7", False),
@@ -156,9 +162,16 @@ def test_loopback_is_told_from_what_others_reach(host: str, expected: bool) -> N
     assert is_loopback(host) is expected
 
 
-def test_host_that_stands_for_nothing_is_named() -> None:
-    with pytest.raises(UsageError, match=r"^collect: cannot listen on no\.such\.host\.invalid: "):
-        is_loopback("no.such.host.invalid")
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "a..b", "a" * 64, "127.0.0.1:80", "[::1]", "\udcff"])
+def test_host_that_stands_for_nothing_is_named(host: str, store: Path) -> None:
+    with pytest.raises(UsageError, match=f"^collect: cannot listen on {re.escape(host)}: "):
+        OTLPReceiver(store, host, http_port=0, grpc_port=0).start()
+
+
+@pytest.mark.parametrize(("host", "listens"), [("127.1", "127.0.0.1"), ("", "0.0.0.0")])
+def test_short_form_of_an_address_is_listened_on_at_both_ports(host: str, listens: str, store: Path) -> None:
+    with receiving(store, host=host, grpc_port=0, allow_anonymous=not host) as receiver:
+        assert [urlsplit(url).hostname for url in receiver.urls] == [listens] * 2
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
@@ -278,6 +291,46 @@ def test_web_page_cannot_send_to_a_receiver_without_token(token: str | None, sta
         assert (b"web pages may not send here" in answer.read()) == (status == 403)
 
 
+@pytest.mark.parametrize(
+    ("name", "is_own"),
+    [
+        ("localhost", True),
+        ("LOCALHOST:4318", True),
+        ("127.0.0.1:4318", True),
+        ("127.8.9.10", True),
+        ("[::1]:4318", True),
+        ("rebound.example:4318", False),
+        ("localhost.rebound.example", False),
+        ("127.0.0.1.rebound.example", False),
+        ("localhost@rebound.example", False),
+        ("192.0.2.7", False),
+        ("[::1", False),
+        ("", False),
+    ],
+)
+def test_host_that_a_web_page_can_have_rebound_is_refused(name: str, is_own: bool, store: Path) -> None:
+    assert is_own_name(name, "127.0.0.1") == is_own
+    assert is_own_name("shop.internal:4318", "Shop.internal")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [({}, [403, 403, 200]), ({"token": "s3cret"}, [200] * 3), ({"allow_anonymous": True}, [200] * 3)],
+    ids=["nothing", "token", "anonymous"],
+)
+def test_web_page_with_a_rebound_name_reads_and_sends_nothing(
+    options: dict[str, Any], expected: list[int], store: Path
+) -> None:
+    headers = {"Host": "rebound.example:4318", "Content-Type": "application/json", "Authorization": "Bearer s3cret"}
+    found: list[int] = []
+    with receiving(store, **options) as receiver:
+        for method, path in (("POST", "/v1/traces"), ("GET", "/metrics"), ("GET", "/healthz")):
+            with closing(http.client.HTTPConnection("127.0.0.1", port(receiver), timeout=DEADLINE_S)) as connection:
+                connection.request(method, path, b"{}" if method == "POST" else None, headers)
+                found.append(connection.getresponse().status)
+    assert found == expected
+
+
 # TLS
 
 
@@ -323,21 +376,48 @@ def test_fault_of_a_tls_file_is_named_with_the_file(
     assert str(refused.value) == message.format(bad=tmp_path / "bad", cert=files.cert)
 
 
-def test_key_that_grpc_does_not_know_is_told_from_a_port_that_is_taken(store: Path, tmp_path: Path) -> None:
-    key = ec.generate_private_key(ec.SECP256K1())
+def write_pair(key: Any, folder: Path) -> tuple[Path, Path]:
+    """Writes a certificate of a key, and the key."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.now(UTC)
-    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now)
+    own = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + HOUR)
+    builder = builder.add_extension(own, critical=False)
     pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    (tmp_path / "cert").write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(pem))
-    (tmp_path / "key").write_bytes(key.private_bytes(pem, form, serialization.NoEncryption()))
-    tls = load_tls(tmp_path / "cert", tmp_path / "key", None)
+    digest = None if isinstance(key, Ed25519PrivateKey) else hashes.SHA256()
+    (folder / "cert").write_bytes(builder.sign(key, digest).public_bytes(pem))
+    (folder / "key").write_bytes(key.private_bytes(pem, form, serialization.NoEncryption()))
+    return folder / "cert", folder / "key"
+
+
+@pytest.mark.parametrize("curve", [ec.SECP256K1, ec.SECP521R1, None])
+def test_key_that_grpc_does_not_know_is_refused_at_the_start(
+    curve: type[ec.EllipticCurve] | None, tmp_path: Path
+) -> None:
+    cert, key = write_pair(ec.generate_private_key(curve()) if curve else Ed25519PrivateKey.generate(), tmp_path)
     with pytest.raises(UsageError) as refused:
-        OTLPReceiver(store, http_port=0, grpc_port=0, tls=tls).start()
-    assert str(refused.value).splitlines() == [
-        "collect: cannot listen on 127.0.0.1:0. Another program may listen there; --grpc-port 0 takes a free port.",
-        "Or gRPC does not know the key: it takes RSA and EC on P-256 or P-384.",
-    ]
+        load_tls(cert, key, None)
+    assert str(refused.value) == f"{cert}: gRPC does not know its key; expected RSA, or EC on P-256 or P-384."
+
+
+@pytest.mark.parametrize("curve", [ec.SECP384R1, ec.SECP256R1, None])
+def test_key_that_is_taken_serves_both_doors(curve: type[ec.EllipticCurve] | None, store: Path, tmp_path: Path) -> None:
+    cert, key = write_pair(
+        ec.generate_private_key(curve()) if curve else rsa.generate_private_key(65537, 2048), tmp_path
+    )
+    with receiving(store, grpc_port=0, tls=load_tls(cert, key, None)) as receiver:
+        assert health(port(receiver), ssl.create_default_context(cafile=str(cert))) == 200
+        credentials = grpc.ssl_channel_credentials(cert.read_bytes())
+        with grpc.secure_channel(f"127.0.0.1:{port(receiver, 1)}", credentials) as channel:
+            assert channel.unary_unary(EXPORT)(b"", timeout=DEADLINE_S) == b""
+
+
+def test_key_of_another_kind_or_too_small_is_named(files: Files, tmp_path: Path) -> None:
+    weak = write_pair(rsa.generate_private_key(65537, 1024), tmp_path)
+    with pytest.raises(UsageError, match=r"cert: is refused by OpenSSL: ee key too small\.$"):
+        load_tls(*weak, None)
+    with pytest.raises(UsageError, match="key: is not the key of the certificate in"):
+        load_tls(files.cert, weak[1], None)
 
 
 def test_half_of_a_pair_is_not_enough(files: Files) -> None:
@@ -514,7 +594,7 @@ def test_call_too_many_waits_at_the_client(store: Path, monkeypatch: pytest.Monk
 # HTTP clients that do not do as they should
 
 
-HEAD = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n"
+HEAD = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n"
 
 
 @pytest.mark.parametrize(

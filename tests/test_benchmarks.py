@@ -56,6 +56,14 @@ def test_a_work_is_measured_by_what_it_returns(load) -> None:
     assert 100.0 <= added.cpu_s < 101.0
 
 
+def test_clients_speak_grpc(load, tmp_path: Path) -> None:
+    receiver = load("receiver")
+    with receiver.start("append", tmp_path, "grpc") as server:
+        sent = receiver.send(server.address, receiver.Load(clients=2, requests=4, door="grpc"))
+    assert (sorted(sent.acknowledged), sent.refused) == ([1, 2, 3, 4], {})
+    assert (tmp_path / "bodies").stat().st_size == 4 * sent.body_bytes
+
+
 def test_the_receiver_has_all_that_it_acknowledged(load, tmp_path: Path) -> None:
     receiver = load("receiver")
     sent = receiver.Load(clients=2, requests=4, encoding="json")

@@ -1,5 +1,6 @@
 """The OTLP receiver on a free port: real exporters, plain HTTP, hostile clients, killed processes."""
 
+import errno
 import gzip
 import http.client
 import json
@@ -44,7 +45,7 @@ from agenttrace.collectors.counts import read_counts
 from agenttrace.collectors.decode import decode_traces_protobuf
 from agenttrace.collectors.files import import_files
 from agenttrace.collectors.otlp import OTLPReceiver
-from agenttrace.errors import SpoolError, UsageError
+from agenttrace.errors import SpoolError, StoreError, UsageError
 from agenttrace.spans import SpanRow
 from agenttrace.spool import Spool, spool_folder
 from agenttrace.store import compact_store, open_store
@@ -317,6 +318,55 @@ def test_gzip_bomb_is_stopped_while_it_unpacks(shared: OTLPReceiver) -> None:
     assert post(shared, BODY, PROTOBUF)[0] == 200
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        gzip.compress(json_body(1)) + bytes(16),
+        gzip.compress(b"") + bytes(3) + gzip.compress(json_body(1)) + bytes(1),
+    ],
+    ids=["at the end", "between members"],
+)
+def test_zeros_that_fill_up_a_gzip_body_are_ignored(body: bytes, shared: OTLPReceiver) -> None:
+    packed = JSON | {"Content-Encoding": "gzip"}
+    assert post(shared, body, packed)[0] == 200
+    assert post(shared, body + b"x", packed)[0] == 400
+
+
+def test_whole_address_in_the_request_line_is_taken(shared: OTLPReceiver) -> None:
+    for url in (f"{shared.urls[0]}/v1/traces", f"{shared.urls[0].upper()}/v1/traces?a=b"):
+        assert post(shared, json_body(1), JSON, url)[0] == 200
+    assert post(shared, b"", {}, f"{shared.urls[0]}/healthz", "GET")[0] == 200
+    assert post(shared, b"", JSON, shared.urls[0])[0] == 404
+
+
+def test_header_that_comes_twice_counts_as_a_list(store: Path) -> None:
+    def status(*headers: tuple[str, str]) -> int:
+        with closing(connect(receiver)) as connection:
+            connection.putrequest("POST", "/v1/traces")
+            for header in (("Content-Length", "2"), *headers):
+                connection.putheader(*header)
+            connection.endheaders(b"{}")
+            return connection.getresponse().status
+
+    kind, right, wrong = (
+        ("Content-Type", JSON["Content-Type"]),
+        ("Authorization", "Bearer s3cret"),
+        ("Authorization", "x"),
+    )
+    with receiving(store, grpc_port=0, token="s3cret") as receiver:
+        assert status(kind, right) == 200
+        assert [status(kind, *both) for both in ((right, wrong), (wrong, right), (right, right))] == [401] * 3
+        assert status(right, kind, ("Content-Type", "text/plain")) == 415
+        assert status(right, kind, ("Content-Encoding", "gzip"), ("Content-Encoding", "identity")) == 415
+        metadata = [(name.lower(), value) for name, value in (wrong, right)]
+        with grpc.insecure_channel(receiver.urls[1].removeprefix("grpc://")) as channel:
+            export = channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
+            for both in (metadata, metadata[::-1]):
+                with pytest.raises(grpc.RpcError) as refused:
+                    export(b"", metadata=both, timeout=DEADLINE_S)
+                assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
 def test_chunked_body_on_a_connection_that_stays_open(receiver: OTLPReceiver, store: Path) -> None:
     with closing(connect(receiver)) as connection:
         for number in range(1, 4):
@@ -405,7 +455,7 @@ def test_what_stands_beside_every_record_is_bounded(receiver: OTLPReceiver, stor
 def test_client_that_sends_no_headers_is_dropped(shared: OTLPReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agenttrace.collectors.connections.HEADER_TIMEOUT_S", 0.05)
     url = urlsplit(shared.urls[0])
-    for beginning in (b"", b"POST /v1/traces HTTP/1.1\r\nHost: x\r\n"):
+    for beginning in (b"", b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\n"):
         with socket.create_connection((url.hostname, url.port), timeout=DEADLINE_S) as client:
             client.sendall(beginning)
             assert is_dropped(client)
@@ -416,7 +466,8 @@ def test_client_that_sends_its_body_slowly_is_dropped(shared: OTLPReceiver, monk
     url = urlsplit(shared.urls[0])
     with socket.create_connection((url.hostname, url.port), timeout=DEADLINE_S) as client:
         client.sendall(
-            b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+            b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\n"
+            b"Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
         )
         answer = b"".join(iter(lambda: client.recv(4096), b""))
     assert answer.startswith(b"HTTP/1.1 408 ")
@@ -427,7 +478,8 @@ def test_client_that_leaves_half_way_does_no_harm(shared: OTLPReceiver) -> None:
     url = urlsplit(shared.urls[0])
     with socket.create_connection((url.hostname, url.port), timeout=DEADLINE_S) as client:
         client.sendall(
-            b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+            b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\n"
+            b"Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
         )
     assert post(shared, BODY, PROTOBUF)[0] == 200
 
@@ -681,6 +733,35 @@ def test_receiver_ends_in_good_order(number: signal.Signals, store: Path) -> Non
     assert rows(store) == [(1,)]
 
 
+def test_signal_that_another_thread_takes_ends_it(store: Path) -> None:
+    # As the kernel may do with one of two at once. Python's main thread, which runs the handlers, is not woken by it.
+    main = threading.get_ident()
+    rescue = threading.Timer(5, signal.pthread_kill, (main, signal.SIGTERM))
+
+    def take() -> None:
+        threading.Event().wait(0.1)
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    def ready(_urls: list[str]) -> None:
+        rescue.start()
+        threading.Thread(target=take).start()
+
+    before = signal.getsignal(signal.SIGTERM)
+    OTLPReceiver(store, http_port=0).run(ready=ready)
+    assert rescue.is_alive()
+    rescue.cancel()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_second_signal_ends_it_at_once_and_nothing_acknowledged_is_lost(store: Path) -> None:
+    with server_process(store) as (process, client):
+        assert post(client, json_body(), JSON)[0] == 200
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(5) in (0, -signal.SIGINT, -signal.SIGTERM)
+    assert rows(store) == [(1,)]
+
+
 @pytest.mark.parametrize("transport", ["http", "grpc"])
 def test_what_was_acknowledged_under_load_is_in_the_store_after_sigterm(transport: str, store: Path) -> None:
     acknowledged: list[int] = []
@@ -729,6 +810,36 @@ def test_place_that_cannot_be_listened_on_is_named(receiver: OTLPReceiver, store
     assert port
     with pytest.raises(UsageError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
         OTLPReceiver(store, http_port=port).start()
+
+
+@pytest.mark.parametrize(
+    ("fault", "advice"),
+    [
+        (errno.EADDRINUSE, "Another program may listen there; --grpc-port 0 takes a free port."),
+        (errno.EACCES, "Ports below 1024 are the administrator's; name another with --grpc-port."),
+        (errno.EADDRNOTAVAIL, "This machine does not have that address; name one of its own with --host."),
+    ],
+)
+def test_why_it_cannot_listen_is_said_with_the_way_out(
+    fault: int, advice: str, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refused(socket.socket):
+        def bind(self, address: Any) -> None:
+            if address[1]:
+                raise OSError(fault, os.strerror(fault))
+            super().bind(address)
+
+    monkeypatch.setattr(socket, "socket", Refused)
+    with pytest.raises(UsageError) as refused:
+        OTLPReceiver(store, http_port=0, grpc_port=80).start()
+    assert str(refused.value) == f"collect: cannot listen on 127.0.0.1:80: {os.strerror(fault)}. {advice}"
+
+
+def test_folder_is_no_store(store: Path) -> None:
+    store.mkdir()
+    with pytest.raises(StoreError, match="is a folder; expected a DuckDB file"):
+        OTLPReceiver(store, http_port=0).start()
+    assert not spool_folder(store).exists()
 
 
 def test_spool_that_cannot_be_written_is_named(store: Path) -> None:

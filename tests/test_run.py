@@ -292,7 +292,7 @@ def test_slices_change_nothing(store: Path, fill: Fill, monkeypatch: pytest.Monk
         trajectories=[a_run(i, session_id=f"s{i % 5}") for i in numbers],
     )
     whole = evaluate(store, Settings())
-    monkeypatch.setattr(runner, "_SLICE_STEPS", 3)
+    monkeypatch.setattr(runner, "_SLICE_STEPS", 6)
     sliced = evaluate(store, Settings())
     assert sliced.findings == whole.findings
     assert sliced.measurements == whole.measurements
