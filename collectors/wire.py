@@ -191,6 +191,9 @@ def _fields(body: bytes, at: int, end: int) -> Iterator[Field]:
 
 def _varint(body: bytes, at: int, most: int) -> tuple[int, int]:
     """Reads a number; returns it and what is behind it."""
+    # Most are short, and there is one in front of every field.
+    if at < len(body) and body[at] < 128:
+        return body[at], at + 1
     number = shift = 0
     for byte in body[at : at + _VARINT_BYTES[most]]:
         at += 1
