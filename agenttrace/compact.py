@@ -45,7 +45,6 @@ _SET_ASIDE_BY = "set_aside_by"
 _MAX_SLICES = 16
 
 # Most batches hold nothing but new spans, each once: to ask that takes half the time of telling what is the same.
-_REPEATED = "SELECT 1 FROM incoming_ids GROUP BY trace_id, span_id HAVING count(*) > 1 LIMIT 1"
 _STORED = (
     "SELECT 1 FROM spans SEMI JOIN incoming_ids USING (trace_id, span_id)"
     " WHERE start_time_unix_nano BETWEEN $earliest AND $latest LIMIT 1"
@@ -247,20 +246,20 @@ def _merged(con: duckdb.DuckDBPyConnection, table: "pa.Table") -> "pa.Table":
     that most batches hold nothing but new spans is what makes them cheap.
     """
     import pyarrow as pa
+    from pyarrow import compute
 
     ids = table.select(["trace_id", "span_id", "start_time_unix_nano", "end_time_unix_nano", "received_at"])
     # The order of arrival, which a scan need not keep.
     con.register("incoming_ids", ids.append_column("position", pa.array(range(len(ids)), type=pa.int64())))
-    times = con.execute("SELECT min(start_time_unix_nano), max(start_time_unix_nano) FROM incoming_ids").fetchone()
-    earliest, latest = times or (0, 0)
+    times: dict[str, int] = compute.min_max(ids["start_time_unix_nano"]).as_py()
     window = {
-        "earliest": max(earliest - _ROUNDING_NS, -_INT64_MAX),
-        "latest": min(latest + _ROUNDING_NS, _INT64_MAX),
+        "earliest": max(times["min"] - _ROUNDING_NS, -_INT64_MAX),
+        "latest": min(times["max"] + _ROUNDING_NS, _INT64_MAX),
     }
     dropped: set[int] = set()
-    if con.execute(_REPEATED).fetchone():
+    if len(ids["span_id"].unique()) < len(ids):
         dropped.update(position for (position,) in con.execute(_query("repeats")).fetchall())
-    if con.execute(_STORED, window).fetchone():
+    if con.execute(_STORED, window).fetchall():
         partners = [found for found in con.execute(_query("partners"), window).fetchall() if found[0] not in dropped]
         dropped.update(position for position, _, supersedes in partners if not supersedes)
         superseded = [stored for position, stored, _ in partners if position not in dropped]

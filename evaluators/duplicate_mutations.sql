@@ -5,7 +5,7 @@ scope      = "session"
 severity   = "error"
 question   = "Did the agent make the same change to the world twice?"
 reads      = ["steps", "trajectories"]
-limits     = "Arguments that differ in a timestamp or a nonce count as different calls unless ignore_arguments names them. A read-only call without arguments counts as a check of what its name speaks of. Ids in observations are recognised by their key or their shape, in one of more than a million bytes by their shape in its first 100,000 characters. A decimal number with more than 17 digits is compared as a double. Of three executions whose middle one was undone, the first and the last are not compared."
+limits     = "Arguments that differ in a timestamp or a nonce count as different calls unless ignore_arguments names them. A read-only call without arguments counts as a check of what its name speaks of. Ids in observations are recognised by their key or their shape, in one of more than a million bytes by their shape in its first 100,000 characters. A decimal number with more than 17 digits is compared as a double. Of three executions whose middle one was undone, the first and the last are not compared. What lies between repeats is looked at from the nearest on, up to 2,000,000 steps in a session; of the others a note says that it cannot be told whether they were checked or undone. Redacted calls whose visible values each stand in more than a hundred others may equal one of them, and a note says so."
 references = [
     "design.md, section 5, duplicate_mutations",
     "IETF draft-ietf-httpapi-idempotency-key-header: a key with another payload is a fault of the client",
@@ -112,6 +112,8 @@ calls AS MATERIALIZED (
     SEMI JOIN (SELECT trajectory_id, trace_id, span_id FROM mutations SEMI JOIN suspects USING (scope_key, tool_name)) AS m USING (trajectory_id, trace_id, span_id)
 ),
 -- Arguments as paths and values in one spelling: NFC, no outer white space, 1.0 as 1 (by its digits, never as a double).
+-- Here and below json_tree is given its document by a number: DuckDB repeats all that the function depends upon in each of
+-- its rows, and a document of thousands of values would fill the memory.
 leaves AS (
     SELECT
         c.call, c.tool_name, c.idempotency_key, nfc_normalize(leaf.fullkey) AS path,
@@ -122,7 +124,7 @@ leaves AS (
             WHEN contains(leaf.value::VARCHAR, 'e') THEN coalesce(nullif(TRY_CAST(leaf.value::VARCHAR AS DECIMAL(38, 0)), 0)::VARCHAR, leaf.value::VARCHAR)
             ELSE regexp_replace(regexp_replace(leaf.value::VARCHAR, '(\.\d*?)0+$', '\1'), '\.$', '')
         END AS value
-    FROM calls AS c, json_tree(c.arguments) AS leaf
+    FROM calls AS c, json_tree((SELECT d.arguments FROM calls AS d WHERE d.call = c.call)) AS leaf
     WHERE leaf.atom IS NOT NULL OR leaf.value::VARCHAR IN ('null', '{}', '[]')
 ),
 -- What makes the call: not its idempotency key, and where the configuration names arguments, those alone.
@@ -209,23 +211,27 @@ paired AS (
 members AS MATERIALIZED (
     SELECT * FROM known SEMI JOIN (SELECT unnest([a, b]) AS call FROM paired) USING (call)
 ),
--- Ids that a call gave back: what stands under a key that says so, and what looks like one inside of text.
-returned AS (
-    SELECT m.call, m.argument_values, leaf.key, leaf.type, leaf.atom ->> '$' AS value
+observed AS MATERIALIZED (
+    SELECT call, coalesce(TRY_CAST(shown ->> '$' AS JSON), shown) AS document, array_to_string(argument_values, chr(31)) AS said
     FROM (
         -- Of a long one the beginning, as a text: taken apart, it would fill the memory.
         SELECT *, CASE WHEN strlen(observation::VARCHAR) > 1000000 THEN to_json(left(observation::VARCHAR, 100000)) ELSE observation END AS shown FROM members
-    ) AS m, json_tree(coalesce(TRY_CAST(m.shown ->> '$' AS JSON), m.shown)) AS leaf
+    )
+),
+-- Ids that a call gave back: what stands under a key that says so, and what looks like one inside of text.
+returned AS (
+    SELECT m.call, leaf.key, leaf.type, leaf.atom ->> '$' AS value
+    FROM observed AS m, json_tree((SELECT d.document FROM observed AS d WHERE d.call = m.call)) AS leaf
 ),
 candidate_ids AS (
-    SELECT call, argument_values, lower(value) AS id
+    SELECT call, lower(value) AS id
     FROM returned
     WHERE regexp_matches(key, '(?i)(?:^|[_-])(?:id|ids|number|no|ref|reference|confirmation|po|uuid|guid|locator|pnr|key)$|(?-i)(?:[a-z](?:Id|Ids|ID|Number|Ref|Reference|Key))$|(?i)(?:confirmation|booking|order|tracking|reservation|ticket)[_-]?code$')
       -- These name the request, not what it made.
       AND NOT regexp_matches(key, '(?i)(?:request|trace|span|correlation|session|call)[_-]?(?:id|number|key)$')
       AND regexp_matches(value, '^\S{0,40}[A-Za-z0-9]\S{0,39}$') AND type <> 'BOOLEAN'
     UNION
-    SELECT call, argument_values, lower(unnest(list_concat(
+    SELECT call, lower(unnest(list_concat(
         regexp_extract_all(value, '\b[A-Za-z]{1,12}[-_#]\d[A-Za-z0-9_-]*'),
         regexp_extract_all(value, '\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b'),
         list_filter(regexp_extract_all(value, '\b[A-Z0-9]{5,16}\b'), lambda word: regexp_matches(word, '[A-Z]') AND regexp_matches(word, '\d') AND NOT regexp_matches(word, '^\d+[A-Z]{1,3}$')))))
@@ -234,7 +240,8 @@ candidate_ids AS (
 ids AS (
     SELECT call, list(DISTINCT id) AS ids
     FROM candidate_ids
-    WHERE NOT contains(array_to_string(argument_values, chr(31)), id)
+    JOIN observed USING (call)
+    WHERE NOT contains(said, id)
     GROUP BY call
 ),
 -- The model call that asked for a call.
@@ -263,6 +270,25 @@ named AS (
         list_transform(coalesce(nullif(words[2:], []), words), lambda w: regexp_replace(regexp_replace(w, 'ies$', 'y'), '([^s])s$', '\1')) AS nouns
     FROM (SELECT tool_name, reads, CASE WHEN regexp_matches(words[1], '[^s]s$') THEN list_reverse(words) ELSE words END AS words FROM tool_names)
 ),
+ends AS MATERIALIZED (
+    SELECT m.*, coalesce(i.ids, []) AS ids, t.user_messages, t.requested_at, t.agent_name
+    FROM members AS m
+    LEFT JOIN ids AS i USING (call)
+    LEFT JOIN turns AS t USING (call)
+),
+-- What lies between the repeats of a session may be too much to look at: it is, for the nearer ones.
+intervals AS MATERIALIZED (
+    SELECT
+        p.a, p.b, a.tool_name, a.position AS begin, b.position AS finish, a.end_time AS ended_at, least(b.requested_at, b.start_time) AS asked_at,
+        b.trajectory_id, b.turn_span_id, a.argument_values, a.identifying_values, a.ids,
+        sum(b.position - a.position) OVER (PARTITION BY a.scope_key ORDER BY b.position - a.position, a.call, b.call) > 2000000 AS crowded
+    FROM (SELECT DISTINCT a, b FROM paired) AS p
+    JOIN ends AS a ON a.call = p.a
+    JOIN ends AS b ON b.call = p.b
+),
+nearer AS (
+    SELECT * FROM intervals WHERE NOT crowded
+),
 -- Which tools may check, and which may undo, which.
 kinships AS MATERIALIZED (
     SELECT
@@ -279,37 +305,33 @@ kinships AS MATERIALIZED (
                 'invite>uninvite', 'assign>unassign', 'push>pop', 'increment>decrement', 'decrement>increment', 'deploy>rollback', 'launch>terminate', 'launch>stop', 'spawn>kill', 'transfer>reverse', 'hire>dismiss', 'rent>return', 'checkout>return'
             ],
             t.verb || '>' || h.verb) AS verb_inverse
-    FROM named AS t
-    JOIN (SELECT DISTINCT tool_name FROM members) USING (tool_name)
-    CROSS JOIN named AS h
+    FROM (
+        -- Of names that do not meet there may be thousands.
+        SELECT DISTINCT p.tool_name, s.tool_name AS helper
+        FROM nearer AS p
+        JOIN suspect_steps AS s ON s.position > p.begin AND s.position < p.finish
+    ) AS n
+    JOIN named AS t ON t.tool_name = n.tool_name
+    JOIN named AS h ON h.tool_name = n.helper
     WHERE ((named_check OR shares_noun) AND h.reads) OR named_inverse OR verb_inverse
 ),
-helpers AS MATERIALIZED (
+helping AS MATERIALIZED (
     SELECT
-        s.trajectory_id, s.tool_name, s.mutability, s.arguments, s.observation, s.end_time, s.turn_span_id, s.position,
-        coalesce((
-            SELECT list(DISTINCT lower(nfc_normalize(trim(leaf.atom ->> '$'))))
-            FROM json_tree(s.arguments) AS leaf
-            WHERE leaf.atom IS NOT NULL AND leaf.type <> 'BOOLEAN'
-        ), []) AS helper_values
+        s.trajectory_id, s.tool_name, s.mutability, s.arguments, lower(s.observation::VARCHAR) AS observation, s.end_time, s.turn_span_id, s.position
     FROM suspect_steps AS s
     SEMI JOIN members AS m USING (scope_key)
     SEMI JOIN kinships AS k ON k.helper = s.tool_name
     WHERE s.status = 'ok'
 ),
-ends AS MATERIALIZED (
-    SELECT m.*, coalesce(i.ids, []) AS ids, t.user_messages, t.requested_at, t.agent_name
-    FROM members AS m
-    LEFT JOIN ids AS i USING (call)
-    LEFT JOIN turns AS t USING (call)
-),
-intervals AS MATERIALIZED (
-    SELECT
-        p.a, p.b, a.tool_name, a.position AS begin, b.position AS finish, a.end_time AS ended_at, least(b.requested_at, b.start_time) AS asked_at,
-        b.trajectory_id, b.turn_span_id, a.argument_values, a.identifying_values, a.ids
-    FROM (SELECT DISTINCT a, b FROM paired) AS p
-    JOIN ends AS a ON a.call = p.a
-    JOIN ends AS b ON b.call = p.b
+helpers AS MATERIALIZED (
+    SELECT h.*, coalesce(v.helper_values, []) AS helper_values
+    FROM helping AS h
+    LEFT JOIN (
+        SELECT h.position, list(DISTINCT lower(nfc_normalize(trim(leaf.atom ->> '$')))) AS helper_values
+        FROM helping AS h, json_tree((SELECT d.arguments FROM helping AS d WHERE d.position = h.position)) AS leaf
+        WHERE leaf.atom IS NOT NULL AND leaf.type <> 'BOOLEAN'
+        GROUP BY h.position
+    ) AS v USING (position)
 ),
 -- Calls after A ended and before B was asked for (what ran beside either of them could not be acted upon), and what they mean.
 between_ends AS (
@@ -319,14 +341,14 @@ between_ends AS (
             list_has_any(h.helper_values, p.argument_values)
             OR (h.arguments IS NOT NULL AND len(h.helper_values) = 0)
             OR list_has_any(h.helper_values, p.ids)
-            OR list_bool_or(list_transform(p.ids, lambda id: contains(lower(h.observation::VARCHAR), id)))))) AS checks,
+            OR list_bool_or(list_transform(p.ids, lambda id: contains(h.observation, id)))))) AS checks,
         (k.named_inverse OR k.verb_inverse) AND (
             list_has_any(h.helper_values, p.ids)
             OR ((k.named_inverse OR k.shares_noun) AND len(h.helper_values) > 0 AND (
                 list_has_all(p.argument_values, h.helper_values)
                 -- Naming all that makes the call is enough, whatever else is said.
                 OR list_has_all(h.helper_values, p.identifying_values)))) AS undoes
-    FROM intervals AS p
+    FROM nearer AS p
     -- Positions run through all scopes: what lies between two calls of one scope is of that scope.
     JOIN helpers AS h ON h.position > p.begin AND h.position < p.finish
     JOIN kinships AS k ON k.tool_name = p.tool_name AND k.helper = h.tool_name
@@ -341,12 +363,13 @@ in_between AS (
 ),
 judged AS (
     SELECT
-        p.group_id, p.a, p.b, p.adjacent, n.checker,
+        p.group_id, p.a, p.b, p.adjacent, n.checker, b.trajectory_id, b.tool_name,
         CASE
             WHEN p.way = 'key' THEN 'key_reuse'
             WHEN a.key = b.key THEN 'replayed'
             -- An id of its own on either side means two things; one that both gave back means one.
             WHEN len(list_intersect(a.ids, b.ids)) = greatest(1, least(len(a.ids), len(b.ids))) THEN 'replayed'
+            WHEN i.crowded THEN 'untold'
             WHEN n.undone THEN 'undone'
             WHEN p.way = 'words' THEN 'same_in_words'
             WHEN a.effect = 'yes' AND b.effect = 'yes' THEN 'confirmed'
@@ -360,6 +383,7 @@ judged AS (
     FROM paired AS p
     JOIN ends AS a ON a.call = p.a
     JOIN ends AS b ON b.call = p.b
+    JOIN intervals AS i ON i.a = p.a AND i.b = p.b
     LEFT JOIN in_between AS n ON n.a = p.a AND n.b = p.b
 ),
 levels AS (
@@ -386,7 +410,7 @@ worst AS (
     FROM levels AS l
     JOIN chained AS a ON a.group_id = l.group_id AND a.call = l.a
     JOIN chained AS b ON b.group_id = l.group_id AND b.call = l.b AND b.chain = a.chain
-    WHERE l.verdict <> 'undone'
+    WHERE l.verdict NOT IN ('undone', 'untold')
     GROUP BY a.group_id, a.chain
 ),
 told AS (
@@ -425,6 +449,30 @@ repeats AS (
 unknown AS (
     SELECT * FROM executions WHERE blind AND mutability IS DISTINCT FROM 'idempotent'
 ),
+-- Values of calls, each with all calls of as many values that have it; every call has the value ''.
+marks AS MATERIALIZED (
+    SELECT scope_key, tool_name, len(strict_form) AS size, unnest(list_prepend('', strict_form)) AS mark, call
+    FROM executions
+    SEMI JOIN (SELECT scope_key, tool_name FROM unknown WHERE arguments IS NOT NULL) USING (scope_key, tool_name)
+),
+rarest AS (
+    SELECT u.call, scope_key, tool_name, size, arg_min(mark, m.n) AS mark, min(m.n) AS n
+    FROM (SELECT call, scope_key, tool_name, len(strict_form) AS size, unnest(list_prepend('', seen_form)) AS mark FROM unknown WHERE arguments IS NOT NULL) AS u
+    JOIN (SELECT scope_key, tool_name, size, mark, count(*) AS n FROM marks GROUP BY ALL) AS m USING (scope_key, tool_name, size, mark)
+    GROUP BY ALL
+),
+-- Redacted calls that may equal another, which has all that is seen of them. Where each value stands in more than a hundred
+-- others, they are too many to compare, and one may.
+alike AS (
+    SELECT call FROM rarest WHERE n > 101
+    UNION
+    SELECT r.call
+    FROM rarest AS r
+    JOIN marks AS m USING (scope_key, tool_name, size, mark)
+    JOIN executions AS e ON e.call = r.call
+    JOIN executions AS o ON o.call = m.call
+    WHERE r.n <= 101 AND o.call <> e.call AND list_has_all(o.strict_form, e.seen_form)
+),
 unseen AS (
     SELECT DISTINCT trajectory_id, tool_name, 'arguments of ' || tool_name || ' were not captured: whether its calls repeat each other cannot be told' AS reason
     FROM unknown
@@ -432,10 +480,8 @@ unseen AS (
     WHERE arguments IS NULL
     UNION ALL
     SELECT DISTINCT trajectory_id, tool_name, 'arguments of ' || tool_name || ' were redacted without a hash: whether its calls repeat each other cannot be told'
-    FROM unknown AS e
-    SEMI JOIN executions AS o ON o.scope_key = e.scope_key AND o.tool_name = e.tool_name AND len(o.strict_form) = len(e.strict_form)
-        AND o.call <> e.call AND list_has_all(o.strict_form, e.seen_form)
-    WHERE arguments IS NOT NULL
+    FROM executions
+    SEMI JOIN alike USING (call)
 ),
 -- Runs without any tool step: what their models asked for is all that is known, if it is.
 toolless AS MATERIALIZED (
@@ -453,6 +499,10 @@ FROM repeats
 UNION ALL
 SELECT trajectory_id, NULL, NULL, 'not_evaluable', 'note', reason, [], tool_name, NULL, NULL, NULL, json_object('kind', 'confirmed')
 FROM unseen
+UNION ALL
+SELECT DISTINCT trajectory_id, NULL, NULL, 'not_evaluable', 'note', 'too much lies between equal calls of ' || tool_name || ' to tell whether it undid or checked them', [], tool_name, NULL, NULL, NULL, json_object('kind', 'confirmed')
+FROM judged
+WHERE verdict = 'untold'
 UNION ALL
 SELECT DISTINCT trajectory_id, NULL, NULL, 'not_evaluable', 'note', call.name || ' was requested more than once with the same arguments, and no tool call was recorded', [], call.name, NULL, NULL, NULL, json_object('kind', 'confirmed')
 FROM requested

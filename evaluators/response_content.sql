@@ -26,12 +26,18 @@ WITH expectations AS (
     FROM trajectories AS t
     JOIN cases AS c ON c.case_id = t.task_id
 ),
--- Both sides in one spelling: 30 % and 30%, € 5 and €5 alike. A comma between digits goes in two passes, for neighbouring
--- groups share a digit.
+-- Each text once, in one spelling: 30 % and 30%, € 5 and €5 alike. A comma between digits goes in two passes, for
+-- neighbouring groups share a digit.
+spellings AS MATERIALIZED (
+    SELECT text, regexp_replace(regexp_replace(regexp_replace(trim(regexp_replace(
+        lower(translate(nfc_normalize(text), '–—‑−’‘“”*_`', '----''''""')), '[\s\x{00A0}\x{202F}]+', ' ', 'g')), '(\d) ([%€$£°])|([€$£]) (\d)', '\1\2\3\4', 'g'), '(\d),(\d{3})\b', '\1\2', 'g'), '(\d),(\d{3})\b', '\1\2', 'g') AS form
+    FROM (SELECT final_response AS text FROM expectations UNION SELECT text FROM expectations)
+),
 spelled AS (
-    SELECT *, list_transform([final_response, text], lambda x: regexp_replace(regexp_replace(regexp_replace(trim(regexp_replace(
-        lower(translate(nfc_normalize(x), '–—‑−’‘“”*_`', '----''''""')), '[\s\x{00A0}\x{202F}]+', ' ', 'g')), '(\d) ([%€$£°])|([€$£]) (\d)', '\1\2\3\4', 'g'), '(\d),(\d{3})\b', '\1\2', 'g'), '(\d),(\d{3})\b', '\1\2', 'g')) AS forms
-    FROM expectations
+    SELECT e.*, [r.form, t.form] AS forms
+    FROM expectations AS e
+    LEFT JOIN spellings AS r ON r.text = e.final_response
+    LEFT JOIN spellings AS t ON t.text = e.text
 ),
 -- A regular expression that holds the text is made anew for every row, so it is asked last: not where the text is nowhere
 -- in the response, and not where spaces or the response's ends are around it.

@@ -35,6 +35,8 @@ SCHEMA = pa.schema(
     ]
 )
 _DEFAULT_MODE = "exact"
+_MAX_PAIRS = 1_000_000
+"""Calls of a run times calls of a sequence: 1,000 of both take a second."""
 
 
 class Match(NamedTuple):
@@ -185,12 +187,14 @@ def _rows(
 ) -> list[tuple[Any, ...]]:
     mode = case["sequence_mode"] or _DEFAULT_MODE
     equal = equality(case["arguments_mode"], tolerance)
-    found = [
-        match(run, reference, mode, equal)
-        if unseen is None
-        else _open(Comparison(run, reference, equal, doubt=True), unseen)
-        for reference in references(case["acceptable_tool_sequences"])
-    ]
+    found: list[Match] = []
+    for reference in references(case["acceptable_tool_sequences"]):
+        reason = unseen or _too_many(run, reference)
+        found.append(
+            match(run, reference, mode, equal)
+            if reason is None
+            else _open(Comparison(run, reference, equal, doubt=True), reason)
+        )
     closest = min(range(len(found)), key=lambda index: _distance(found[index], index))
     return [
         (
@@ -212,6 +216,13 @@ def _rows(
 def _distance(result: Match, index: int) -> tuple[bool, bool, int, float, int]:
     """The lowest is the closest: an accepted one; one that may be accepted, for then nothing is known; the nearest."""
     return (not result.accepted, result.accepted is not None, result.edit_count, -(result.f1 or 0.0), index)
+
+
+def _too_many(run: Turns, reference: Reference) -> str | None:
+    calls, wanted = sum(map(len, run)), sum(1 if isinstance(item, Call) else len(item) for item in reference)
+    if calls * wanted <= _MAX_PAIRS:
+        return None
+    return f"{calls} calls and an accepted sequence of {wanted} are too many to compare"
 
 
 def _open(comparison: Comparison, reason: str) -> Match:

@@ -64,22 +64,24 @@ texts AS (
     SELECT *, 'observation', observation FROM calls WHERE NOT without_effect
 ),
 telling AS MATERIALIZED (
-    SELECT t.trajectory_id, t.trace_id, t.span_id, t.kind, t.tenant, t.own, t.document
+    SELECT row_number() OVER () AS document_id, t.trajectory_id, t.trace_id, t.span_id, t.kind, t.tenant, t.own, t.document
     FROM (SELECT *, replace(replace(lower(document::VARCHAR), '_', ''), '-', '') AS plain FROM texts) AS t
     CROSS JOIN signs AS s
     -- Any letter may be written as \u and a number.
     WHERE contains(t.plain, '\u') OR list_bool_or(list_transform(s.signs, lambda sign: contains(t.plain, sign)))
 ),
-outer_leaves AS (
-    SELECT t.*, leaf.key, leaf.fullkey, leaf.type, leaf.atom ->> '$' AS value
-    FROM telling AS t, json_tree(t.document) AS leaf
+-- json_tree is given its document by a number: DuckDB repeats all that the function depends upon in each of its rows, and
+-- a document of thousands of values would fill the memory.
+outer_leaves AS MATERIALIZED (
+    SELECT row_number() OVER () AS leaf_id, t.* EXCLUDE (document, document_id), leaf.key, leaf.fullkey, leaf.type, leaf.atom ->> '$' AS value
+    FROM telling AS t, json_tree((SELECT d.document FROM telling AS d WHERE d.document_id = t.document_id)) AS leaf
 ),
 -- Tools often give JSON as a text, and tool servers wrap it in a list of texts.
 leaves AS (
     SELECT trajectory_id, trace_id, span_id, kind, tenant, own, key, fullkey, type, value FROM outer_leaves
     UNION ALL
     SELECT o.trajectory_id, o.trace_id, o.span_id, o.kind, o.tenant, o.own, leaf.key, leaf.fullkey, leaf.type, leaf.atom ->> '$'
-    FROM outer_leaves AS o, json_tree(TRY_CAST(o.value AS JSON)) AS leaf
+    FROM outer_leaves AS o, json_tree((SELECT TRY_CAST(d.value AS JSON) FROM outer_leaves AS d WHERE d.leaf_id = o.leaf_id)) AS leaf
 ),
 keyed AS (
     SELECT trajectory_id, trace_id, span_id, kind, own, key, trim(value) AS value

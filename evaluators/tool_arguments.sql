@@ -83,13 +83,19 @@ named AS MATERIALIZED (
 ),
 calls AS MATERIALIZED (
     SELECT
-        s.trajectory_id, s.trace_id, s.span_id, s.step_index, s.tool_name, s.turn_span_id, s.start_time, s.end_time, s.status,
+        row_number() OVER () AS call, s.trajectory_id, s.trace_id, s.span_id, s.step_index, s.tool_name, s.turn_span_id, s.start_time, s.end_time, s.status,
         CASE WHEN n.approves THEN left(s.observation::VARCHAR, 2000) END AS observation,
         s.arguments, s.arguments_hash, s.mutability IS NOT DISTINCT FROM 'read_only' AS only_reads, t.task_id, n.approves
     FROM steps AS s
     JOIN named AS n ON n.tool_name = s.tool_name
     JOIN trajectories AS t ON t.trajectory_id = s.trajectory_id
     WHERE s.kind = 'tool' AND s.tool_ran IS DISTINCT FROM FALSE AND s.effect IS DISTINCT FROM 'no'
+),
+-- json_tree is given its document by a number: DuckDB repeats all that the function depends upon in each of its rows, and
+-- a document of thousands of values would fill the memory.
+nodes AS MATERIALIZED (
+    SELECT c.call, node.fullkey, node.type, node.value, node.atom ->> '$' AS text
+    FROM calls AS c, json_tree((SELECT d.arguments FROM calls AS d WHERE d.call = c.call)) AS node
 ),
 limited AS (
     SELECT
@@ -99,24 +105,30 @@ limited AS (
 ),
 amounts AS (
     SELECT
-        l.* EXCLUDE (arguments, observation), left(coalesce(leaf.atom ->> '$', leaf.value::VARCHAR), 40) AS words,
-        TRY_CAST(leaf.atom ->> '$' AS DOUBLE) AS number
-    FROM limited AS l, json_tree(l.arguments) AS leaf
-    WHERE replace(regexp_replace(leaf.fullkey, '^\$\.|\[\d+\]', '', 'g'), '"', '') = l.path
-      -- A list is judged by its elements, and null is no value.
-      AND leaf.type NOT IN ('ARRAY', 'NULL')
+        l.* EXCLUDE (arguments, observation), left(coalesce(leaf.text, leaf.value::VARCHAR), 40) AS words,
+        TRY_CAST(leaf.text AS DOUBLE) AS number
+    FROM limited AS l
+    JOIN nodes AS leaf ON leaf.call = l.call AND replace(regexp_replace(leaf.fullkey, '^\$\.|\[\d+\]', '', 'g'), '"', '') = l.path
+    -- A list is judged by its elements, and null is no value.
+    WHERE leaf.type NOT IN ('ARRAY', 'NULL')
+),
+-- The first approval of one turn and time stands for all.
+approving AS MATERIALIZED (
+    SELECT trajectory_id, turn_span_id, end_time, min(step_index) AS step_index
+    FROM calls
+    WHERE status = 'ok' AND approves
+      -- That the question was put is no answer, and an answer may be no.
+      -- ("rejected": false is none.)
+      AND NOT coalesce(regexp_matches(
+          regexp_replace(observation, '(?:denied|rejected|declined|refused|disapproved|pending)\W{1,5}(?:false|null|0|\[\])', '', 'gi'),
+          '^\W*(?:no|nope|nein)(?:[^\w ]|$)|(?:answer|approved|confirmed|response)\W{1,6}(?:false|no\b|0)|\bnot (?:been )?approved\b|\b(?:denied|rejected|declined|refused|disapproved|pending)\b', 'i'), FALSE)
+    GROUP BY ALL
 ),
 approved AS (
     SELECT a.trajectory_id, a.trace_id, a.span_id, a.path
     FROM amounts AS a
-    JOIN calls AS y ON y.trajectory_id = a.trajectory_id AND y.status = 'ok' AND y.step_index < a.step_index
+    SEMI JOIN approving AS y ON y.trajectory_id = a.trajectory_id AND y.step_index < a.step_index
         AND coalesce(y.turn_span_id <> a.turn_span_id, TRUE) AND coalesce(y.end_time <= a.start_time, TRUE)
-    WHERE y.approves
-      -- That the question was put is no answer, and an answer may be no.
-      -- ("rejected": false is none.)
-      AND NOT coalesce(regexp_matches(
-          regexp_replace(y.observation, '(?:denied|rejected|declined|refused|disapproved|pending)\W{1,5}(?:false|null|0|\[\])', '', 'gi'),
-          '^\W*(?:no|nope|nein)(?:[^\w ]|$)|(?:answer|approved|confirmed|response)\W{1,6}(?:false|no\b|0)|\bnot (?:been )?approved\b|\b(?:denied|rejected|declined|refused|disapproved|pending)\b', 'i'), FALSE)
 ),
 broken AS (
     SELECT
@@ -139,20 +151,23 @@ wanted AS (
     WHERE NOT s.is_limit
 ),
 -- Both sides of each comparison; a path leads through every element of a list, which then must all be right.
-sides AS (
-    SELECT pair, '' AS place, wanted AS value FROM wanted
-    UNION ALL
-    SELECT w.pair, node.fullkey, node.value
-    FROM wanted AS w, json_tree(w.arguments) AS node
-    WHERE replace(regexp_replace(regexp_replace(node.fullkey, '^\$\.', ''), '\[\d+\]\.', '.', 'g'), '"', '') = w.path
+sides AS MATERIALIZED (
+    SELECT row_number() OVER () AS side, pair, place, value, hash(value::VARCHAR) AS value_key
+    FROM (
+        SELECT pair, '' AS place, wanted AS value FROM wanted
+        UNION ALL
+        SELECT w.pair, node.fullkey, node.value
+        FROM wanted AS w
+        JOIN nodes AS node ON node.call = w.call AND replace(regexp_replace(regexp_replace(node.fullkey, '^\$\.', ''), '\[\d+\]\.', '.', 'g'), '"', '') = w.path
+    )
 ),
 -- One spelling of a value: keys in order, 1 and 1.0 and "1" alike, texts trimmed and in NFC.
 forms AS (
     SELECT
-        s.pair, s.place, s.value::VARCHAR AS words,
+        s.pair, s.place, any_value(s.value::VARCHAR) AS words,
         list_sort(list(leaf.fullkey || '=' || coalesce(TRY_CAST(leaf.atom ->> '$' AS DECIMAL(38, 10))::VARCHAR, nfc_normalize(trim(leaf.atom ->> '$')), leaf.type))) AS form
-    FROM sides AS s, json_tree(s.value) AS leaf
-    GROUP BY s.pair, s.place, s.value
+    FROM sides AS s, json_tree((SELECT d.value FROM sides AS d WHERE d.side = s.side)) AS leaf
+    GROUP BY s.pair, s.place, s.value_key
 ),
 given AS (
     SELECT

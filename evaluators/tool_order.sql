@@ -35,7 +35,7 @@ span_id          = "call at fault; NULL for required"
 kind             = "before, exactly, required, never or not_evaluable"
 severity         = "error; note for not_evaluable"
 message          = "what was called, when, and what the rule says"
-related_span_ids = "other calls that the rule is about, in order"
+related_span_ids = "other calls that the rule is about, in order; for before the first hundred"
 tool_name        = "tool at fault; for required its name in the rule"
 evidence         = "JSON; for not_evaluable the kind concerned"
 +++ */
@@ -79,35 +79,45 @@ firsts AS NOT MATERIALIZED (
     FROM (SELECT DISTINCT first_tool, tool_name FROM named WHERE is_first) AS r
     JOIN calls AS c USING (tool_name)
 ),
--- Most runs have one good call of it at their beginning, which answers for all that follow.
-earliest AS (
-    SELECT first_tool, trajectory_id, arg_min({'turn': turn_span_id, 'ended': end_time, 'step': step_index}, step_index) AS call
+-- Those that can answer for others, the first of one turn and time for all. Most runs have one at their beginning, which
+-- answers for all that follow.
+good AS (
+    SELECT first_tool, trajectory_id, turn_span_id, end_time, min(step_index) AS step_index
     FROM firsts
     WHERE status = 'ok'
+    GROUP BY ALL
+),
+earliest AS (
+    SELECT first_tool, trajectory_id, arg_min({'turn': turn_span_id, 'ended': end_time, 'step': step_index}, step_index) AS call
+    FROM good
     GROUP BY first_tool, trajectory_id
 ),
 doubted AS (
     SELECT r.trajectory_id, r.trace_id, r.span_id, r.step_index, r.tool_name, r.first_tool, r.turn_span_id, r.start_time
     FROM ruled AS r
     LEFT JOIN earliest AS f USING (first_tool, trajectory_id)
-    WHERE r.kind = 'before' AND (f.call.step < r.step_index AND f.call.turn <> r.turn_span_id AND f.call.ended <= r.start_time) IS NOT TRUE
+    WHERE r.kind = 'before'
+      AND (f.call.step < r.step_index AND coalesce(f.call.turn <> r.turn_span_id, TRUE) AND coalesce(f.call.ended <= r.start_time, TRUE)) IS NOT TRUE
 ),
 too_early AS (
     SELECT r.trajectory_id, r.trace_id, r.span_id, r.step_index, r.tool_name, r.first_tool
     FROM doubted AS r
     -- The agent must have had the answer when it asked: a failed call gives none, and one of the same turn or one that was
     -- still running gives it too late.
-    ANTI JOIN firsts AS f ON f.trajectory_id = r.trajectory_id AND f.first_tool = r.first_tool AND f.status = 'ok' AND f.step_index < r.step_index
+    ANTI JOIN good AS f ON f.trajectory_id = r.trajectory_id AND f.first_tool = r.first_tool AND f.step_index < r.step_index
         AND coalesce(f.turn_span_id <> r.turn_span_id, TRUE) AND coalesce(f.end_time <= r.start_time, TRUE)
 ),
--- What there was of the first tool instead.
+-- What there was of the first tool instead; of thousands of calls, the first hundred say it.
 excuses AS (
     SELECT
         e.trajectory_id, e.trace_id, e.span_id, e.first_tool,
         list_sort(list({'step': f.step_index, 'span_id': f.span_id})) AS others,
         left(string_agg(format('step {} ({})', f.step_index, CASE WHEN f.status <> 'ok' THEN f.status WHEN f.step_index > e.step_index THEN 'later' ELSE 'not yet answered' END), ', ' ORDER BY f.step_index), 120) AS words
     FROM too_early AS e
-    JOIN firsts AS f USING (trajectory_id, first_tool)
+    JOIN (
+        FROM firsts SEMI JOIN too_early USING (trajectory_id, first_tool)
+        QUALIFY row_number() OVER (PARTITION BY trajectory_id, first_tool ORDER BY step_index, span_id) <= 100
+    ) AS f USING (trajectory_id, first_tool)
     GROUP BY e.trajectory_id, e.trace_id, e.span_id, e.first_tool
 ),
 -- How often a tool took effect: surely, and at most. Only `exactly` has a number of times to compare with.

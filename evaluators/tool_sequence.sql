@@ -5,7 +5,7 @@ scope      = "trajectory"
 severity   = "error"
 question   = "Did a run make the tool calls that one of its case's accepted sequences asks for?"
 reads      = ["sequence_matches", "trajectories"]
-limits     = "A call of which no model turn is known stands alone, so a run recorded without its model calls fails an accepted group of parallel calls in mode exact. A path that is as good as the accepted ones and is not among them is a finding. Calls are compared by what was asked for, not by what they did: a call that failed counts. A call that was requested and left no trace beside others that did is not missed."
+limits     = "A call of which no model turn is known stands alone, so a run recorded without its model calls fails an accepted group of parallel calls in mode exact. A path that is as good as the accepted ones and is not among them is a finding. Calls are compared by what was asked for, not by what they did: a call that failed counts. A call that was requested and left no trace beside others that did is not missed. Where the calls of a run times those of a sequence are more than 1,000,000, they are not compared: not evaluable, unless the run matches another accepted sequence."
 references = ["design.md, sections 5 and 7", "langchain-ai/agentevals, trajectory match", "Wagner and Fischer, The string-to-string correction problem, 1974"]
 
 [params.numeric_tolerance]

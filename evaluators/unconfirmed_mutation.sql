@@ -48,8 +48,9 @@ calls AS MATERIALIZED (
     SEMI JOIN runs AS r ON r.trajectory_id = s.trajectory_id
     WHERE s.kind = 'tool' AND s.tool_ran IS DISTINCT FROM FALSE AND s.effect IS DISTINCT FROM 'no'
 ),
+-- The first of one turn and time stands for all.
 confirming AS MATERIALIZED (
-    SELECT trajectory_id, step_index, turn_span_id, end_time
+    SELECT trajectory_id, turn_span_id, end_time, min(step_index) AS step_index
     FROM calls
     WHERE status = 'ok' AND confirms
       -- That the question was put is no answer, and an answer may be no.
@@ -57,6 +58,7 @@ confirming AS MATERIALIZED (
       AND NOT coalesce(regexp_matches(
           regexp_replace(observation, '(?:denied|rejected|declined|refused|disapproved|pending)\W{1,5}(?:false|null|0|\[\])', '', 'gi'),
           '^\W*(?:no|nope|nein)(?:[^\w ]|$)|(?:answer|approved|confirmed|response)\W{1,6}(?:false|no\b|0)|\bnot (?:been )?(?:approved|confirmed)\b|\b(?:denied|rejected|declined|refused|disapproved|pending)\b', 'i'), FALSE)
+    GROUP BY ALL
 ),
 -- Mostly the first confirmation of a run answers for all that follows.
 first_confirmation AS (
@@ -68,7 +70,7 @@ doubted AS (
     SELECT c.trajectory_id, c.trace_id, c.span_id, c.turn_span_id, c.step_index, c.start_time, c.tool_name, c.arguments
     FROM calls AS c
     LEFT JOIN first_confirmation AS f USING (trajectory_id)
-    WHERE c.destroys AND (f.call.step < c.step_index AND f.call.turn <> c.turn_span_id AND f.call.ended <= c.start_time) IS NOT TRUE
+    WHERE c.destroys AND (f.call.step < c.step_index AND coalesce(f.call.turn <> c.turn_span_id, TRUE) AND coalesce(f.call.ended <= c.start_time, TRUE)) IS NOT TRUE
 ),
 -- Destructive calls before which no tool confirmed anything. An answer of the same turn, or one that came in while the
 -- call was running, is too late.

@@ -13,7 +13,7 @@ expected AS (
     JOIN stated AS s ON s.case_id = t.task_id
     WHERE NOT s.is_limit
 ),
-calls AS (
+calls AS MATERIALIZED (
     SELECT
         row_number() OVER (ORDER BY e.trajectory_id, c.step_index, c.span_id, e.tool_name, e.path) AS pair, e.trajectory_id, e.tool_name, e.path, e.wanted,
         c.arguments, c.arguments_hash, c.mutability IS NOT DISTINCT FROM 'read_only' AS only_reads
@@ -22,20 +22,25 @@ calls AS (
     WHERE c.kind = 'tool' AND c.tool_ran IS DISTINCT FROM FALSE AND c.effect IS DISTINCT FROM 'no'
 ),
 -- Both sides of each comparison; a path leads through every element of a list, which then must all be right.
-sides AS (
-    SELECT pair, '' AS place, wanted AS value FROM calls
-    UNION ALL
-    SELECT c.pair, node.fullkey, node.value
-    FROM calls AS c, json_tree(c.arguments) AS node
-    WHERE replace(regexp_replace(regexp_replace(node.fullkey, '^\$\.', ''), '\[\d+\]\.', '.', 'g'), '"', '') = c.path
+-- json_tree is given its document by a number: DuckDB repeats all that the function depends upon in each of its rows, and
+-- a document of thousands of values would fill the memory.
+sides AS MATERIALIZED (
+    SELECT row_number() OVER () AS side, pair, place, value, hash(value::VARCHAR) AS value_key
+    FROM (
+        SELECT pair, '' AS place, wanted AS value FROM calls
+        UNION ALL
+        SELECT c.pair, node.fullkey, node.value
+        FROM calls AS c, json_tree((SELECT d.arguments FROM calls AS d WHERE d.pair = c.pair)) AS node
+        WHERE replace(regexp_replace(regexp_replace(node.fullkey, '^\$\.', ''), '\[\d+\]\.', '.', 'g'), '"', '') = c.path
+    )
 ),
 -- One spelling of a value: keys in order, 1 and 1.0 and "1" alike, texts trimmed and in NFC.
 forms AS (
     SELECT
-        s.pair, s.place, s.value::VARCHAR AS words,
+        s.pair, s.place, any_value(s.value::VARCHAR) AS words,
         list_sort(list(leaf.fullkey || '=' || coalesce(TRY_CAST(leaf.atom ->> '$' AS DECIMAL(38, 10))::VARCHAR, nfc_normalize(trim(leaf.atom ->> '$')), leaf.type))) AS form
-    FROM sides AS s, json_tree(s.value) AS leaf
-    GROUP BY s.pair, s.place, s.value
+    FROM sides AS s, json_tree((SELECT d.value FROM sides AS d WHERE d.side = s.side)) AS leaf
+    GROUP BY s.pair, s.place, s.value_key
 ),
 given AS (
     SELECT f.pair, bool_and(f.form = e.form) AS is_right, bool_or(regexp_matches(f.words, 'REDACTED|\[\+\d+ \w+\]')) AS is_hidden
