@@ -16,6 +16,9 @@ _RUNNING_FUNCTIONS = frozenset({"json_execute_serialized_sql"})
 _Part = dict[str, Any]
 _Names = frozenset[str]
 
+# An evaluation in parts asks for each part, and a look takes as long as a small part.
+_problems: dict[tuple[str, _Names], str | None] = {}
+
 
 def problem(con: duckdb.DuckDBPyConnection, query: str, reads: Iterable[str]) -> str | None:
     """Says what is wrong with a query, by DuckDB's own parser; it is not run.
@@ -29,7 +32,10 @@ def problem(con: duckdb.DuckDBPyConnection, query: str, reads: Iterable[str]) ->
         None where it only reads these.
     """
     declared = frozenset(name.lower() for name in reads)
-    return _first(con, query, lambda part, ctes: _change_of(part) or _stranger_of(part, ctes | declared))
+    if (query, declared) not in _problems:
+        found = _first(con, query, lambda part, ctes: _change_of(part) or _stranger_of(part, ctes | declared))
+        _problems[query, declared] = found
+    return _problems[query, declared]
 
 
 def change(con: duckdb.DuckDBPyConnection, query: str) -> str | None:

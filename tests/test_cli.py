@@ -21,6 +21,7 @@ import duckdb
 import pytest
 
 from agenttrace.cli import FAILED, IMPOSSIBLE, PASSED, main
+from agenttrace.store import open_store
 
 Fill = Callable[..., Path]
 
@@ -224,8 +225,9 @@ def test_a_store_that_another_program_changed_is_said(
 
 
 def test_store_held_by_another_process_is_said(
-    cli: Callable[..., Answer], imported: Callable[..., Path], tmp_path: Path
+    cli: Callable[..., Answer], imported: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setitem(open_store.__kwdefaults__, "wait_s", 1.0)
     db = imported(ONCE)
     holder = subprocess.Popen(
         [sys.executable, "-c", f"import duckdb; c = duckdb.connect({str(db)!r}); print('held', flush=True); input()"],

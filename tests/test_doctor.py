@@ -294,7 +294,10 @@ def test_segments_that_wait_are_told_and_taken_in(store: Path, free_port: int, m
     assert about(lines, "spans: 1; traces: 1").state == "ok"
 
 
-def test_store_that_another_process_holds_fails_with_its_name(fill_store: Fill, free_port: int):
+def test_store_that_another_process_holds_fails_with_its_name(
+    fill_store: Fill, free_port: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(open_store.__kwdefaults__, "wait_s", 1.0)
     store = fill_store(spans=[SPAN])
     code = f"import duckdb; c = duckdb.connect({str(store)!r}); print('held', flush=True); input()"
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}

@@ -578,7 +578,12 @@ def test_grpc_stores_and_refuses_as_http_does(store: Path, monkeypatch: pytest.M
         monkeypatch.setattr(receiver._intake, "_max_waiting_bytes", 1)
         assert code(BODY) == grpc.StatusCode.UNAVAILABLE
         too_large = {"CANCELLED": 1}
-        assert receiver.counts.refused == {"INVALID_ARGUMENT": 1, "UNAUTHENTICATED": 2, "UNAVAILABLE": 2} | too_large
+        refusals = {"INVALID_ARGUMENT": 1, "UNAUTHENTICATED": 2, "UNAVAILABLE": 2} | too_large
+        # gRPC tells of what it has refused by itself a moment later.
+        deadline = time.monotonic() + DEADLINE_S
+        while receiver.counts.refused != refusals and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert receiver.counts.refused == refusals
         channel.close()
         with pytest.raises(UsageError, match=r"cannot listen on 127\.0\.0\.1:"):
             OTLPReceiver(store, http_port=0, grpc_port=int(receiver.urls[1].rpartition(":")[2])).start()
