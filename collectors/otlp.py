@@ -249,7 +249,8 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         warn_once(
             "accept", "collect: %s: new connections wait. Raise the limit of open files (ulimit -n).", error.strerror
         )
-    else:
+    elif not (isinstance(error, ValueError) and "Invalid file descriptor" in str(error)):
+        # That one comes thousands of times where the server closes before asyncio has tried again.
         loop.default_exception_handler(context)
 
 

@@ -1,5 +1,6 @@
 """The OTLP receiver on a free port: real exporters, plain HTTP, hostile clients, killed processes."""
 
+import asyncio
 import errno
 import gzip
 import http.client
@@ -44,7 +45,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from agenttrace.collectors.counts import read_counts
 from agenttrace.collectors.decode import decode_traces_protobuf
 from agenttrace.collectors.files import import_files
-from agenttrace.collectors.otlp import OTLPReceiver
+from agenttrace.collectors.otlp import OTLPReceiver, _report
 from agenttrace.errors import SpoolError, StoreError, UsageError
 from agenttrace.spans import SpanRow
 from agenttrace.spool import Spool, spool_folder
@@ -881,3 +882,12 @@ def test_any_order_and_repetition_of_requests_gives_the_same_store(
         return rows(db, "SELECT * EXCLUDE (received_at) FROM spans ORDER BY span_id")
 
     assert store_of(order) == store_of(list(range(6)))
+
+
+def test_a_server_that_closes_while_it_was_to_accept_again_is_silent(caplog: pytest.LogCaptureFixture) -> None:
+    loop = asyncio.new_event_loop()
+    _report(loop, {"message": "to accept", "exception": ValueError("Invalid file descriptor: -1")})
+    assert caplog.text == ""
+    _report(loop, {"message": "to serve", "exception": ValueError("another")})
+    assert "another" in caplog.text
+    loop.close()
