@@ -199,7 +199,7 @@ def _captured_text(value: Any) -> str | None:
 
 
 def _is_hidden(content: Any) -> bool:
-    return isinstance(content, str) and content != "" and captured(content) is None
+    return isinstance(content, str) and content.strip() != "" and captured(content) is None
 
 
 def content_text(content: Any) -> str | None:

@@ -66,7 +66,7 @@ def normalised(given: list[Any], problems: list[str], leniencies: Leniencies) ->
             problems.append(f"message {number} is {shown}; expected an object with a role")
     found = in_one_form(dump([_in_openai_form(message, leniencies) for message in kept]))
     if found is None and kept:
-        raise DecodeError("the messages are nested too deeply, or hold numbers that JSON lacks")
+        raise DecodeError("the messages are nested too deeply, hold numbers that JSON lacks, or are all redacted")
     messages: list[Object] = parse(found) if found else []
     problems += _of_unknown_roles(messages)
     return kept, messages

@@ -26,6 +26,15 @@ from agenttrace.store import SCHEMA_VERSION
 hypothesis.settings.register_profile("default", deadline=None, max_examples=30)
 hypothesis.settings.register_profile("ci", parent=hypothesis.settings.get_profile("ci"), max_examples=30)
 
+_LONGEST_ID = 80
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """A body of a megabyte names no test: its length does."""
+    is_long = isinstance(val, (str, bytes)) and len(val) > _LONGEST_ID
+    return f"{len(val):,}" if is_long else None
+
+
 # Settings of the person who runs the tests must reach neither them nor the processes they start.
 for name in [name for name in os.environ if name.startswith(("AGENTTRACE_", "OTEL_"))]:
     del os.environ[name]

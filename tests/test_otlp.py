@@ -169,8 +169,11 @@ def test_log_records_of_the_sdk_arrive(receiver: OTLPReceiver, store: Path) -> N
     [
         (PROTOBUF, BODY),
         ({"Content-Type": "Application/X-Protobuf; charset=x"}, BODY),
-        (PROTOBUF | {"Content-Encoding": "gzip"}, gzip.compress(BODY)),
-        (PROTOBUF | {"Content-Encoding": "X-GZIP"}, gzip.compress(BODY[:100]) + gzip.compress(BODY[100:])),
+        (PROTOBUF | {"Content-Encoding": "gzip"}, gzip.compress(BODY, mtime=0)),
+        (
+            PROTOBUF | {"Content-Encoding": "X-GZIP"},
+            b"".join(gzip.compress(part, mtime=0) for part in (BODY[:100], BODY[100:])),
+        ),
         (PROTOBUF | {"Content-Encoding": "deflate"}, zlib.compress(BODY)),
         (PROTOBUF | {"Content-Encoding": "deflate"}, zlib.compress(BODY, wbits=-15)),
         (PROTOBUF | {"Content-Encoding": "identity"}, BODY),
@@ -255,7 +258,7 @@ DEEP = tag(1, tag(1, tag(1, tag(2, reduce(lambda value, _: tag(5, tag(1, value))
             "POST",
             "/v1/traces",
             JSON | {"Content-Encoding": "gzip"},
-            gzip.compress(b"") * 1001,
+            gzip.compress(b"", mtime=0) * 1001,
             413,
             "more than 1000 gzip",
         ),
@@ -322,8 +325,8 @@ def test_gzip_bomb_is_stopped_while_it_unpacks(shared: OTLPReceiver) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        gzip.compress(json_body(1)) + bytes(16),
-        gzip.compress(b"") + bytes(3) + gzip.compress(json_body(1)) + bytes(1),
+        gzip.compress(json_body(1), mtime=0) + bytes(16),
+        gzip.compress(b"", mtime=0) + bytes(3) + gzip.compress(json_body(1), mtime=0) + bytes(1),
     ],
     ids=["at the end", "between members"],
 )

@@ -231,9 +231,11 @@ def test_result_that_is_marked_as_an_error_has_failed(bring: Callable[..., Impor
 
 def test_run_without_an_answer_has_none(bring: Callable[..., ImportResult], store: Path) -> None:
     bring({"messages": [{"role": "user", "content": "go"}], "task_id": "t"}, {"messages": [], "task_id": "u"})
+    bring({"messages": [{"role": "assistant", "content": " \n"}], "task_id": "blank"})
     assert rows(
         store, "SELECT task_id, user_input, final_response, model_call_count FROM trajectories ORDER BY ALL"
     ) == [
+        ("blank", None, None, 1),
         ("t", "go", None, 0),
         ("u", None, None, 0),
     ]
@@ -414,6 +416,7 @@ def test_what_is_wrong_in_a_transcript_is_reported_and_the_rest_lands(
         {"messages": [said], "task_id": "t", "passed": {"secret": 1}},
         {"messages": [{"content": "no role"}, said], "reward": None},
         {"messages": [said, {"type": "function_call"}, {"role": ["\x1b"]}, {"role": "?"}, {"role": "?"}]},
+        {"messages": [{"role": "assistant", "content": "[REDACTED]"}]},
     )
     known = "assistant, developer, function, system, tool, user"
     assert skipped(result) == [
@@ -427,6 +430,7 @@ def test_what_is_wrong_in_a_transcript_is_reported_and_the_rest_lands(
         f"runs.jsonl:6: messages of role 'function_call' tell nothing (1 here); known are {known}",
         f"runs.jsonl:6: messages of role \"['\\\\x1b']\" tell nothing (1 here); known are {known}",
         f"runs.jsonl:6: messages of role '?' tell nothing (2 here); known are {known}",
+        "runs.jsonl:7: the messages are nested too deeply, hold numbers that JSON lacks, or are all redacted",
     ]
     assert result.leniencies == {"messages without a role": 1}
     assert rows(store, "SELECT count(*), count(final_response) FROM trajectories") == [(5, 5)]
