@@ -14,10 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
+import pytest
 
 from agenttrace.spans import SpanRow
 from agenttrace.spool import Spool, spool_folder
 from agenttrace.store import compact_store, open_store, refresh
+
+pytestmark = pytest.mark.usefixtures("unmeasured")
 
 MakeSpan = Callable[..., SpanRow]
 SPANS = int(os.environ.get("DURABILITY_SPANS", "10000"))

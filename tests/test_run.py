@@ -20,6 +20,9 @@ from agenttrace.spool import Spool, spool_folder
 from agenttrace.store import open_store, refresh
 
 Fill = Callable[..., None]
+# A question that one evaluator answers is asked of that one: all of them take a second.
+DUPLICATES = ["duplicate_mutations"]
+CLAIMS = ["tool_hallucination"]
 HOURS = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in range(24)]
 
 
@@ -134,7 +137,7 @@ def test_json_holds_everything(store: Path, fill: Fill) -> None:
 
 def test_one_occurrence_has_one_id(store: Path, fill: Fill) -> None:
     fill(steps=[a_step(run, index) for run in (1, 2) for index in (0, 1)], trajectories=[a_run(1), a_run(2)])
-    first, second = (evaluate(store, Settings()).findings for _ in range(2))
+    first, second = (evaluate(store, Settings(), only=DUPLICATES).findings for _ in range(2))
     assert [finding.finding_id for finding in first] == [finding.finding_id for finding in second]
     assert len({finding.finding_id for finding in first}) == 2
     assert len({finding.fingerprint for finding in first}) == 1
@@ -148,14 +151,14 @@ def test_two_unknown_tools_of_one_turn_have_two_ids(store: Path, fill: Fill) -> 
         steps=[a_model_call(1, 0, requested_tool_calls=asked, offered_tools="[]")],
         trajectories=[a_run(1, model_call_count=1)],
     )
-    unknown = found(evaluate(store, Settings()), "tool_hallucination")
+    unknown = found(evaluate(store, Settings(), only=CLAIMS), "tool_hallucination")
     assert [finding.tool_name for finding in unknown] == ["one_tool", "two_tool"] or len(unknown) == 2
     assert len({finding.finding_id for finding in unknown}) == 2
 
 
 def test_only_runs_between_since_and_until_are_judged(store: Path, fill: Fill) -> None:
     fill(steps=[a_step(run, i) for run in (1, 2, 3) for i in (0, 1)], trajectories=[a_run(1), a_run(2), a_run(3)])
-    evaluation = evaluate(store, Settings(), since=HOURS[2], until=HOURS[3])
+    evaluation = evaluate(store, Settings(), since=HOURS[2], until=HOURS[3], only=DUPLICATES)
     assert kinds(evaluation) == [("confirmed", "r2")]
     assert evaluation.run["trajectories"] == 1
     assert evaluation.run["since"] == HOURS[2].isoformat()
@@ -163,35 +166,37 @@ def test_only_runs_between_since_and_until_are_judged(store: Path, fill: Fill) -
 
 def test_an_earlier_run_of_the_session_is_known_though_not_judged(store: Path, fill: Fill) -> None:
     fill(steps=[a_step(1, 0), a_step(2, 0)], trajectories=[a_run(1, session_id="s"), a_run(2, session_id="s")])
-    assert [(f.trajectory_id, f.severity) for f in evaluate(store, Settings(), since=HOURS[2]).findings] == [
-        ("r2", "warning")
-    ]
-    assert evaluate(store, Settings(), until=HOURS[2]).findings == []
+    assert [
+        (f.trajectory_id, f.severity) for f in evaluate(store, Settings(), since=HOURS[2], only=DUPLICATES).findings
+    ] == [("r2", "warning")]
+    assert evaluate(store, Settings(), until=HOURS[2], only=DUPLICATES).findings == []
 
 
 def test_open_runs_wait(store: Path, fill: Fill) -> None:
     fill(steps=DOUBLE["steps"], trajectories=[a_run(1, complete=False)])
-    evaluation = evaluate(store, Settings())
+    evaluation = evaluate(store, Settings(), only=DUPLICATES)
     assert (evaluation.findings, evaluation.passed, evaluation.run["trajectories"]) == ([], None, 0)
-    assert kinds(evaluate(store, Settings(), include_open=True)) == [("confirmed", "r1")]
+    assert kinds(evaluate(store, Settings(), include_open=True, only=DUPLICATES)) == [("confirmed", "r1")]
 
 
 def test_rows_of_duplicates_are_no_steps(store: Path, fill: Fill) -> None:
     fill(steps=[a_step(1, 0), a_step(1, 1, duplicate_of="1.0")], trajectories=[a_run(1)])
-    assert evaluate(store, Settings()).findings == []
+    assert evaluate(store, Settings(), only=DUPLICATES).findings == []
 
 
 def test_the_configuration_says_what_a_tool_does(store: Path, fill: Fill) -> None:
     fill(**DOUBLE)
-    assert evaluate(store, Settings(tools=ToolSettings(read_only=["place_*"]))).findings == []
-    (note,) = evaluate(store, Settings(tools=ToolSettings(idempotent=["place_order"]))).findings
+    assert evaluate(store, Settings(tools=ToolSettings(read_only=["place_*"])), only=DUPLICATES).findings == []
+    (note,) = evaluate(store, Settings(tools=ToolSettings(idempotent=["place_order"])), only=DUPLICATES).findings
     assert note.severity == "note"
 
 
 def test_the_span_knows_better_than_the_configuration(store: Path, fill: Fill) -> None:
     steps = [step | {"mutability_source": "span"} for step in DOUBLE["steps"]]
     fill(steps=steps, trajectories=[a_run(1)])
-    assert kinds(evaluate(store, Settings(tools=ToolSettings(read_only=["place_*"])))) == [("confirmed", "r1")]
+    assert kinds(evaluate(store, Settings(tools=ToolSettings(read_only=["place_*"])), only=DUPLICATES)) == [
+        ("confirmed", "r1")
+    ]
 
 
 def test_checks_of_the_tools_table_reach_the_evaluator(store: Path, fill: Fill) -> None:
@@ -203,9 +208,9 @@ def test_checks_of_the_tools_table_reach_the_evaluator(store: Path, fill: Fill) 
         ],
         trajectories=[a_run(1)],
     )
-    assert [f.kind for f in evaluate(store, Settings()).findings] == ["unverified_retry"]
+    assert [f.kind for f in evaluate(store, Settings(), only=DUPLICATES).findings] == ["unverified_retry"]
     settings = Settings(tools=ToolSettings(checks={"place_order": ["read_ledger"]}))
-    assert [f.kind for f in evaluate(store, settings).findings] == ["checked_retry"]
+    assert [f.kind for f in evaluate(store, settings, only=DUPLICATES).findings] == ["checked_retry"]
 
 
 def test_budgets(store: Path, fill: Fill) -> None:
@@ -231,7 +236,7 @@ def test_claims_and_schemas_are_prepared(store: Path, fill: Fill) -> None:
         ],
         trajectories=[a_run(1, model_call_count=2, final_response="I called issue_refund for you.")],
     )
-    findings = found(evaluate(store, Settings()), "tool_hallucination")
+    findings = found(evaluate(store, Settings(), only=CLAIMS), "tool_hallucination")
     assert [(f.kind, f.severity, f.tool_name) for f in findings] == [
         ("claimed_not_called", "error", "issue_refund"),
         ("invalid_arguments", "warning", "place_order"),
@@ -243,15 +248,17 @@ def test_patterns_of_the_user_are_claims(store: Path, fill: Fill) -> None:
     settings = Settings(
         evaluators={"tool_hallucination": {"claim_patterns": {"issue_refund": ["money is on its way"]}}}
     )
-    assert [f.kind for f in evaluate(store, settings).findings] == ["claimed_not_called"]
-    assert evaluate(store, Settings()).findings == []
+    assert [f.kind for f in evaluate(store, settings, only=CLAIMS).findings] == ["claimed_not_called"]
+    assert evaluate(store, Settings(), only=CLAIMS).findings == []
 
 
 def test_a_servers_list_of_tools_may_lie_in_another_trace(store: Path, fill: Fill) -> None:
     listing = a_step(1, 0, kind="other", tool_name=None, offered_tools='[{"name": "place_order"}]', start_time=HOURS[1])
     call = a_step(2, 0, tool_name="cancel_order", mutability="idempotent", start_time=HOURS[2])
     fill(steps=[listing, call], trajectories=[a_run(1), a_run(2)])
-    assert [(f.kind, f.tool_name) for f in evaluate(store, Settings()).findings] == [("unknown_tool", "cancel_order")]
+    assert [(f.kind, f.tool_name) for f in evaluate(store, Settings(), only=CLAIMS).findings] == [
+        ("unknown_tool", "cancel_order")
+    ]
 
 
 def test_rates_count_what_could_be_judged(store: Path, fill: Fill) -> None:
@@ -303,7 +310,7 @@ def test_slices_change_nothing(store: Path, fill: Fill, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(("fail_on", "passed"), [("error", True), ("warning", False), ("note", False), ("never", True)])
 def test_the_level_that_fails(store: Path, fill: Fill, fail_on: str, passed: bool) -> None:
     fill(steps=[a_step(1, 0), a_step(2, 0)], trajectories=[a_run(1, session_id="s"), a_run(2, session_id="s")])
-    assert evaluate(store, Settings(), fail_on=fail_on).passed is passed
+    assert evaluate(store, Settings(), fail_on=fail_on, only=DUPLICATES).passed is passed
 
 
 @pytest.mark.parametrize(
@@ -318,7 +325,7 @@ def test_the_level_that_fails(store: Path, fill: Fill, fail_on: str, passed: boo
 )
 def test_gates(store: Path, fill: Fill, key: str, threshold: Threshold, passed: bool | None) -> None:
     fill(steps=[a_step(1, 0)], trajectories=[a_run(1)])
-    evaluation = evaluate(store, Settings(thresholds={key: threshold}))
+    evaluation = evaluate(store, Settings(thresholds={key: threshold}), only=DUPLICATES)
     assert evaluation.passed is passed
     assert [verdict["threshold"] for verdict in evaluation.gate] == [key]
 
