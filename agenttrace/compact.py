@@ -43,11 +43,13 @@ _ROUNDING_NS = 1_000_000
 _INT64_MAX = 2**63 - 1
 _SET_ASIDE_BY = "set_aside_by"
 _MAX_SLICES = 16
+# The ledger forgets the segments whose files are gone once it has so many: to delete one takes as long as a thousand.
+_FORGOTTEN = 64
 
 # Most batches hold nothing but new spans, each once: to ask that takes half the time of telling what is the same.
 _STORED = (
-    "SELECT 1 FROM spans SEMI JOIN incoming_ids USING (trace_id, span_id)"
-    " WHERE start_time_unix_nano BETWEEN $earliest AND $latest LIMIT 1"
+    "SELECT 1 FROM spans SEMI JOIN incoming_spans USING (trace_id, span_id)"
+    " WHERE spans.start_time_unix_nano BETWEEN $earliest AND $latest LIMIT 1"
 )
 
 
@@ -109,7 +111,7 @@ def compact(
     spool.remove(segment for segment in segments if segment.path.name in ledger)
     waiting = [segment for segment in segments if segment.path.name not in ledger]
     count = 0
-    gone = ledger - names
+    gone = ledger - names if len(ledger) > _FORGOTTEN else set[str]()
     for batch in _batches(spool, waiting, batch_bytes):
         count += _store(con, spool, batch, gone)
         gone = set[str]()
@@ -214,17 +216,20 @@ def _commit(con: duckdb.DuckDBPyConnection, batch: Sequence[_Read], gone: Iterab
         for kind in kinds:
             reads = [read for read in batch if read.segment.kind == kind]
             table = table_of([(read.content, read.segment.received_at_ns // 1000) for read in reads])
+            con.register(f"incoming_{kind}", table)
             if kind == "spans":
                 received = _ended(table)
-                table = _merged(con, table)
+                if dropped := _merge(con, table):
+                    table = _without(table, dropped)
+                    con.register("incoming_spans", table)
                 stored = _ended(table)
                 con.register("incoming_traces", pa.table({"trace_id": table["trace_id"].unique()}))
-            con.register(f"incoming_{kind}", table)
             con.execute(_query(kind))
             if kind == "spans" and any(read.content.settled for read in reads):
                 _settle(con, [read for read in reads if read.content.settled])
         _add_up(con, batch, received, stored)
-        con.execute("DELETE FROM segments WHERE segment IN (SELECT unnest(?::VARCHAR[]))", [list(gone)])
+        if gone:
+            con.execute("DELETE FROM segments WHERE segment IN (SELECT unnest(?::VARCHAR[]))", [list(gone)])
         names = [read.segment.path.name for read in batch]
         con.execute("INSERT INTO segments SELECT unnest($names::VARCHAR[]), now()", {"names": names})
         con.commit()
@@ -239,8 +244,8 @@ def _commit(con: duckdb.DuckDBPyConnection, batch: Sequence[_Read], gone: Iterab
             con.unregister(name)
 
 
-def _merged(con: duckdb.DuckDBPyConnection, table: "pa.Table") -> "pa.Table":
-    """Leaves the spans of a batch that the store needs, and deletes from the store those that they replace.
+def _merge(con: duckdb.DuckDBPyConnection, table: "pa.Table") -> set[int]:
+    """Returns the places of the spans of a batch that the store does not need, and deletes from it those they replace.
 
     The most complete record wins: ended over started, then the first received. Only ids and times are compared in SQL;
     that most batches hold nothing but new spans is what makes them cheap.
@@ -248,23 +253,32 @@ def _merged(con: duckdb.DuckDBPyConnection, table: "pa.Table") -> "pa.Table":
     import pyarrow as pa
     from pyarrow import compute
 
-    ids = table.select(["trace_id", "span_id", "start_time_unix_nano", "end_time_unix_nano", "received_at"])
-    # The order of arrival, which a scan need not keep.
-    con.register("incoming_ids", ids.append_column("position", pa.array(range(len(ids)), type=pa.int64())))
-    times: dict[str, int] = compute.min_max(ids["start_time_unix_nano"]).as_py()
+    times: dict[str, int] = compute.min_max(table["start_time_unix_nano"]).as_py()
     window = {
         "earliest": max(times["min"] - _ROUNDING_NS, -_INT64_MAX),
         "latest": min(times["max"] + _ROUNDING_NS, _INT64_MAX),
     }
+    has_repeats = len(table["span_id"].unique()) < len(table)
+    is_stored = bool(con.execute(_STORED, window).fetchall())
     dropped: set[int] = set()
-    if len(ids["span_id"].unique()) < len(ids):
+    if has_repeats or is_stored:
+        ids = table.select(["trace_id", "span_id", "start_time_unix_nano", "end_time_unix_nano", "received_at"])
+        # The order of arrival, which a scan need not keep.
+        con.register("incoming_ids", ids.append_column("position", pa.array(range(len(ids)), type=pa.int64())))
+    if has_repeats:
         dropped.update(position for (position,) in con.execute(_query("repeats")).fetchall())
-    if con.execute(_STORED, window).fetchall():
+    if is_stored:
         partners = [found for found in con.execute(_query("partners"), window).fetchall() if found[0] not in dropped]
         dropped.update(position for position, _, supersedes in partners if not supersedes)
         superseded = [stored for position, stored, _ in partners if position not in dropped]
         con.register("superseded", pa.table({"stored": pa.array(superseded, pa.int64())}))
         con.execute(_query("superseded"), window)
+    return dropped
+
+
+def _without(table: "pa.Table", dropped: set[int]) -> "pa.Table":
+    import pyarrow as pa
+
     if len(dropped) > _MAX_SLICES:
         return table.filter(pa.array([position not in dropped for position in range(len(table))]))
     # Slices copy nothing.

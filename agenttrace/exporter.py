@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -50,7 +51,7 @@ _TELL_S = 10.0
 _MARKERS = ("gen_ai.", "openinference.", "agenttrace.", "llm.", "traceloop.", "ai.", "mcp.", "langfuse.", "langsmith.")
 _MAX_AWAITED_PARENTS = 65_536
 
-_DROPPED_ATTRIBUTES = SpanRow._fields.index("dropped_attributes_count")
+_dropped_attributes = itemgetter(SpanRow._fields.index("dropped_attributes_count"))
 
 # Where processors and exporters keep the ones that they wrap: the SDK's, ours, Logfire's.
 _INNER = ("_span_processors", "span_exporter", "processor", "exporter", "wrapped_exporter")
@@ -210,7 +211,7 @@ class DuckDBSpanExporter(SpanExporter):
             # One span that cannot be converted must not take the others with it.
             rows = [row for row in map(_guarded_row, spans) if row is not None]
             self._count(dropped=len(spans) - len(rows), cause="not_convertible")
-        if any(row[_DROPPED_ATTRIBUTES] for row in rows):
+        if any(map(_dropped_attributes, rows)):
             warn_once("span limits", "Span limits cut attributes; verdicts need them whole. Raise the SpanLimits.")
         return rows
 

@@ -1,5 +1,6 @@
 -- Tables of a store. Every column has a comment: meaning, unit, origin. `agenttrace schema` prints them.
 -- No primary keys: on spans they cost 1.8 times the time and the size; the compactor stores each span once.
+-- Attributes take half of the room, and two thirds of the time to read, that they take as DuckDB would compress them.
 
 CREATE TABLE agenttrace_meta (key VARCHAR NOT NULL, value VARCHAR NOT NULL);
 
@@ -32,7 +33,7 @@ CREATE TABLE spans (
     input_tokens BIGINT,
     output_tokens BIGINT,
     error_type VARCHAR,
-    attributes VARCHAR NOT NULL,
+    attributes VARCHAR NOT NULL USING COMPRESSION zstd,
     events VARCHAR NOT NULL,
     links VARCHAR NOT NULL,
     resource_attributes VARCHAR NOT NULL,

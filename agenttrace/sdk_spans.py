@@ -85,9 +85,9 @@ def sdk_span_values(span: ReadableSpan) -> tuple[Any, ...]:
         raise ValueError("a span without a context has no id")
     trace_id, span_id, _, trace_flags, trace_state, _ = context
     known = _resources.get(id(resource))
-    of_resource = _resource_columns(resource) if known is None else known[1]
+    service_name, resource_attributes, resource_url = _resource_columns(resource) if known is None else known[1]
     cached = _scopes.get(id(scope))
-    of_scope = _scope_columns(scope) if cached is None else cached[1]
+    scope_name, version, scope_attributes, scope_url = _scope_columns(scope) if cached is None else cached[1]
     return (
         trace_id.to_bytes(16).hex(),
         span_id.to_bytes(8).hex(),
@@ -99,19 +99,19 @@ def sdk_span_values(span: ReadableSpan) -> tuple[Any, ...]:
         end if type(end) is int and 0 <= end <= _INT64_MAX else _time(end),
         "unset" if status is _UNSET else _STATUS.get(status, "unset"),
         description or None,
-        of_resource.service_name,
-        of_scope.name,
-        of_scope.version,
+        service_name,
+        scope_name,
+        version,
         *hot_values(attributes),
         json_text(attributes),
         _events_text(events) if events else "[]",
         _links_text(links) if links else "[]",
-        of_resource.attributes,
-        of_scope.attributes,
+        resource_attributes,
+        scope_attributes,
         None if trace_state is DEFAULT_TRACE_STATE else _trace_state_text(trace_state),
         trace_flags | (_HAS_IS_REMOTE if parent is None or not parent[2] else _HAS_IS_REMOTE | _IS_REMOTE),
-        of_resource.schema_url,
-        of_scope.schema_url,
+        resource_url,
+        scope_url,
         *dropped,
         0,
         0,

@@ -90,16 +90,14 @@ class _Records:
             yield from getattr(_parse_counted(self.signal.part, batch, self.max_parts), self.signal.names[2])
 
     def _batches(self) -> Iterator[bytes]:
-        """Yields parts with as many records as have room, at least one."""
-        batch: list[bytes] = []
-        room = _BATCH_BYTES
+        """Yields parts of records that stand side by side, as many as have room, at least one."""
+        first = last = 0
         for begin, _, end in self.places:
-            room -= end - begin
-            if batch and room < 0:
-                yield b"".join(batch)
-                batch, room = [], _BATCH_BYTES - (end - begin)
-            batch.append(self.body[begin:end])
-        yield b"".join(batch)
+            if begin != last or end - first > _BATCH_BYTES:
+                yield self.body[first:last]
+                first = begin
+            last = end
+        yield self.body[first:last]
 
 
 def parse(message: type[M], raw: bytes) -> M:
@@ -120,13 +118,13 @@ def _open(kind: type[M], body: bytes, place: Place, children: int, max_parts: in
     _, first, last = place
     places: list[Place] = []
     rest: list[bytes] = []
-    for number, at, start, end in _fields(body, first, last):
+    for count, (number, at, start, end) in enumerate(_fields(body, first, last)):
+        if count == max_parts:
+            raise TooManyPartsError(max_parts)
         if number == children and start:
             places.append((at, start, end))
         else:
             rest.append(body[at:end])
-        if len(places) + len(rest) > max_parts:
-            raise TooManyPartsError(max_parts)
     return _parse_counted(kind, b"".join(rest), max_parts), places
 
 
@@ -160,7 +158,8 @@ def _fields(body: bytes, at: int, end: int) -> Iterator[Field]:
     groups: list[int] = []
     while at < end:
         begin, start = at, 0
-        tag, at = _varint(body, at, _MAX_TAG)
+        # Nearly every tag is one byte, and a call for each would take as long as the rest.
+        tag, at = (body[at], at + 1) if body[at] < 128 else _varint(body, at, _MAX_TAG)
         number, kind = tag >> 3, tag & 7
         is_outside = not groups
         if is_outside and not number:
@@ -191,9 +190,13 @@ def _fields(body: bytes, at: int, end: int) -> Iterator[Field]:
 
 def _varint(body: bytes, at: int, most: int) -> tuple[int, int]:
     """Reads a number; returns it and what is behind it."""
-    # Most are short, and there is one in front of every field.
-    if at < len(body) and body[at] < 128:
-        return body[at], at + 1
+    # Most have one byte or two, and there is one in front of every field.
+    if at + 1 < len(body):
+        low, high = body[at], body[at + 1]
+        if low < 128:
+            return low, at + 1
+        if high < 128:
+            return low & 127 | high << 7, at + 2
     number = shift = 0
     for byte in body[at : at + _VARINT_BYTES[most]]:
         at += 1
