@@ -30,7 +30,7 @@ _MAX_COUNTED: Final = 1 << 20
 
 
 _MAX_FLAT: Final = 64
-_FLAT: Final = frozenset({str, int, float, bool, type(None)})
+_FLAT: Final = frozenset({str, int, bool, type(None)})
 
 
 class Encoded(NamedTuple):
@@ -90,15 +90,17 @@ def encode_flat(value: object, redact: Redactor | None) -> str | None:
         return None
     try:
         for part in flat.values():
-            if type(part) not in _FLAT:
+            kind = type(part)
+            # Of a number that JSON cannot say, orjson makes null.
+            if kind not in _FLAT and not (kind is float and math.isfinite(part)):  # pyright: ignore[reportArgumentType]
                 return None
         text = orjson.dumps(flat).decode()
     except (TypeError, ValueError, RuntimeError, MemoryError) as error:
         if is_programs_own(error):
             raise
         return None
-    # A number that JSON cannot say has become null. Four bytes a character are the most that UTF-8 needs.
-    if len(text) * 4 > LIMIT_BYTES or ("null" in text and _room_after(flat, _MAX_PARTS, 1) < 0):
+    # Four bytes a character are the most that UTF-8 needs.
+    if len(text) * 4 > LIMIT_BYTES:
         return None
     return text if redact is None or _is_clean(text, redact) else None
 
