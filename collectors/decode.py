@@ -166,7 +166,7 @@ def decode_traces_protobuf(body: bytes, max_parts: int = MAX_PARTS) -> Decoded:
             for k, span in enumerate(spans):
                 # Every look at a repeated field makes an object, hence one look at each.
                 attributes, events, links = span.attributes, span.events, span.links
-                if more := len(events) + len(links) + (len(attributes) >> 4):  # as `_weight` says
+                if more := len(events) + len(links) + _weight(attributes):
                     decoded.count(more, max_parts)
                 try:
                     if not fit:

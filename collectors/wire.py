@@ -91,7 +91,7 @@ class _Records:
 
     def _batches(self) -> Iterator[bytes]:
         """Yields parts of records that stand side by side, as many as have room, at least one."""
-        first = last = 0
+        first = last = self.places[0][0] if self.places else 0
         for begin, _, end in self.places:
             if begin != last or end - first > _BATCH_BYTES:
                 yield self.body[first:last]
