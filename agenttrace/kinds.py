@@ -28,7 +28,7 @@ class Kind(ABC):
     def __init__(self, name: str, operation: str, binding: Binding) -> None:
         self.span_name = f"{operation} {name}"
         self.attributes: Attributes = {semconv.OPERATION: operation}
-        self._bind = binding.bind
+        self.bind = binding.bind
 
     def start(self, args: tuple[Any, ...], kwargs: dict[str, Any], within: Context | None = None) -> Recording | None:
         """Starts the span of a call; None where nothing is traced."""
@@ -103,8 +103,10 @@ class Tool(Kind):
         self._captured = None if capture is None or isinstance(capture, bool) else frozenset(capture)
         self._ignored = frozenset(ignore)
         self._captures_arguments = capture is not False
-        self._is_plain = capture in (None, True) and not self._ignored and idempotency_key is None
+        self._is_whole = capture in (None, True) and not self._ignored and idempotency_key is None
         self.records_result = capture is not False and RESULT not in self._ignored
+        self.is_plain = self._is_whole and not self._mutates
+        """Nothing is left out, and nothing has to be on disk before the call."""
 
     def start(self, args: tuple[Any, ...], kwargs: dict[str, Any], within: Context | None = None) -> Recording | None:
         """Starts the span; a call that mutates is on disk before it runs."""
@@ -122,7 +124,7 @@ class Tool(Kind):
                 attributes = recording.attributes = self.attributes.copy()
                 if within:
                     attributes.update(inherited_attributes(within))
-                text = encode_flat(self._bind(args, kwargs), recording.redact) if self._is_plain else None
+                text = encode_flat(self.bind(args, kwargs), recording.redact) if self._is_whole else None
                 if text is None:
                     attributes.update(self.describe(args, kwargs, recording.redact))
                 else:
@@ -142,7 +144,7 @@ class Tool(Kind):
 
     def describe(self, args: tuple[Any, ...], kwargs: dict[str, Any], redact: Redaction | None) -> Attributes:
         """Returns the arguments under their names."""
-        arguments = self._bind(args, kwargs)
+        arguments = self.bind(args, kwargs)
         if not self._captures_arguments:
             hash_only = arguments_hash(arguments, without=self._idempotency_key)
             return {semconv.ARGUMENTS_HASH: hash_only} if hash_only is not None else {}
@@ -182,7 +184,7 @@ class Agent(Kind):
 
     def describe(self, args: tuple[Any, ...], kwargs: dict[str, Any], redact: Redaction | None) -> Attributes:
         """Returns the user input: the first text in the order of the parameters that the caller passed."""
-        arguments = self._bind(args, kwargs)
+        arguments = self.bind(args, kwargs)
         passed = (
             value
             for name, value in arguments.items()
@@ -214,7 +216,7 @@ class Model(Kind):
 
     def describe(self, args: tuple[Any, ...], kwargs: dict[str, Any], redact: Redaction | None) -> Attributes:
         """Returns model, messages and offered tools."""
-        arguments = self._bind(args, kwargs)
+        arguments = self.bind(args, kwargs)
         model = self._model or arguments.get("model")
         attributes: Attributes = {semconv.REQUEST_MODEL: model} if type(model) is str else {}
         given = _first_of(arguments, messages.MESSAGE_PARAMETERS)

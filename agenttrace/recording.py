@@ -102,12 +102,12 @@ class Recording:
 
     __slots__ = ("attributes", "context", "is_recording", "redact", "span")
 
-    def __init__(self, span: Span, within: Context) -> None:
+    def __init__(self, span: Span, within: Context, attributes: Attributes | None = None) -> None:
         self.span = span
         self.context = set_span_in_context(span, within)
         self.is_recording = span.is_recording()
         self.redact = current_redaction()
-        self.attributes: Attributes = {}
+        self.attributes: Attributes = {} if attributes is None else attributes
         """What is set at the end: one call for all of them costs half of a call each."""
 
     @guarded("record attributes")

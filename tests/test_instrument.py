@@ -3,6 +3,7 @@
 import abc
 import asyncio
 import concurrent.futures
+import contextlib
 import contextvars
 import functools
 import inspect
@@ -21,6 +22,7 @@ import httpx
 import pytest
 import requests
 from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from recorded_spans import arguments, attributes, is_child, only, result
 
@@ -50,6 +52,44 @@ def test_a_call_is_a_tool_span_with_arguments_and_result(recorded: InMemorySpanE
     scope = only(recorded).instrumentation_scope
     assert scope is not None
     assert scope.name == "agenttrace"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"item": "rice", "qty": 40},
+        {"mail": "ada@example.com", "note": None},
+        {"lines": [{"qty": 1.5}]},
+        {"qty": float("nan")},
+        {"text": "x" * 200_000},
+        OSError("no connection to ada@example.com"),
+    ],
+    ids=("flat", "secret", "nested", "nan", "long", "exception"),
+)
+def test_one_call_is_recorded_alike_by_each_kind_of_function(recorded: InMemorySpanExporter, value: Any) -> None:
+    def act(value: Any, note: str | None = None) -> Any:
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    async def act_later(value: Any, note: str | None = None) -> Any:
+        return act(value, note)
+
+    def said(span: ReadableSpan) -> Any:
+        stated = {key: value for key, value in attributes(span).items() if key != "agenttrace.tool.mutates"}
+        events = [(event.name, (event.attributes or {}).get("exception.message")) for event in span.events]
+        return span.kind, stated, span.status.status_code, span.status.description, events
+
+    tools = [agenttrace.tool("act")(act), agenttrace.tool("act", mutates=True)(act), agenttrace.tool("act")(act_later)]
+    with agenttrace.run("shop", session_id="s-1"):
+        for tool in tools:
+            with contextlib.suppress(OSError):
+                given = tool(value)
+                if inspect.iscoroutine(given):
+                    asyncio.run(given)
+    plain, *others = [said(span) for span in recorded.get_finished_spans() if span.name == "execute_tool act"]
+    assert plain[1]["gen_ai.conversation.id"] == "s-1"
+    assert others == [plain, plain]
 
 
 def test_positional_and_named_arguments_and_defaults_are_equal(recorded: InMemorySpanExporter) -> None:

@@ -122,6 +122,10 @@ def test_a_decorated_function_gives_what_it_gave(recorded: InMemorySpanExporter,
         return value
 
     @agenttrace.tool
+    def plain(value: Any) -> Any:
+        return value
+
+    @agenttrace.tool
     async def agive(value: Any) -> Any:
         return value
 
@@ -137,7 +141,7 @@ def test_a_decorated_function_gives_what_it_gave(recorded: InMemorySpanExporter,
     def model(messages: Any) -> Any:
         return messages
 
-    for call in (give, agent, model):
+    for call in (plain, give, agent, model):
         assert call(value) is value
     assert give(value, key=value) is value
     # As the result of a task it would break asyncio itself.
@@ -150,7 +154,7 @@ def test_a_decorated_function_gives_what_it_gave(recorded: InMemorySpanExporter,
     assert given[0] is value
     assert next(iter(stream(value))) is value
     spans = recorded.get_finished_spans()
-    assert len(spans) >= 5
+    assert len(spans) >= 6
     for span in spans:
         for key, text in attributes(span).items():
             if key.startswith("gen_ai.tool.call."):
@@ -202,7 +206,12 @@ def test_a_span_that_is_not_sampled_encodes_nothing(
     def stream(value: Any) -> Iterator[Any]:
         yield value
 
+    @agenttrace.tool
+    def plain(value: Any) -> Any:
+        return value
+
     agent("x", Watched())
+    plain(Watched())
     assert looked == []
     assert not recorded.get_finished_spans()
 
