@@ -22,7 +22,7 @@ print(json.dumps({
 endef
 export PYRIGHT_CONFIG
 
-.PHONY: demo test check mutants fuzz chaos bench soak defences audit conformance examples exporters clean
+.PHONY: demo test check test-browser mutants fuzz chaos bench soak defences audit conformance examples exporters clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/agenttrace demo
@@ -43,6 +43,11 @@ check: $(VENV)/.installed-dev $(CLEAN)/.installed
 	$(CLEAN)/bin/agenttrace demo build/demo > build/demo.txt
 	@$(CLEAN)/bin/python -I -c "$$PYRIGHT_CONFIG" > build/pyrightconfig.json
 	$(BIN)/pyright --project build
+
+# The report in headless Chromium, of Debian's package; pictures and figures are left in build/browser.
+test-browser: $(VENV)/.installed-dev
+	@$(BIN)/python -c "import playwright" 2>/dev/null || $(BIN)/python $(PIP) install ".[browser]"
+	$(BIN)/python -m pytest -q -n 0 -s tests/browser_report.py
 
 # Takes away each condition of each evaluator's SQL: a golden case must fail.
 mutants: $(VENV)/.installed-dev

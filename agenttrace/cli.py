@@ -261,6 +261,7 @@ def schema(
 
 
 app.command()(judging.evaluate)
+app.command()(judging.nightly)
 app.command()(judging.compare)
 app.command()(judging.review)
 app.command()(judging.promote)

@@ -5,9 +5,13 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agenttrace import terminal
 from agenttrace.config import Settings, load
+
+if TYPE_CHECKING:
+    from agenttrace.store import Refreshed
 
 PASSED, FAILED, IMPOSSIBLE = 0, 1, 2
 
@@ -35,18 +39,19 @@ def interruptible() -> Generator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def take_in(path: Path, settings: Settings) -> None:
+def take_in(path: Path, settings: Settings, *, wait_s: float = 2.0) -> "Refreshed":
     """Takes in what waits in the spool, and says what could not be."""
     from agenttrace.completeness import lasting, left_out
     from agenttrace.store import refresh
 
-    refreshed = refresh(path, settings=settings)
+    refreshed = refresh(path, settings=settings, wait_s=wait_s)
     if refreshed.problem:
         terminal.note(refreshed.problem)
     if missing := left_out(path, refreshed):
         terminal.note(missing)
     for line in lasting(path, refreshed):
         terminal.note(f"{line.fact}.\n  {line.advice}.")
+    return refreshed
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
--- One batch of `incoming_evaluation`, a row per evaluation with JSON text in each column, into the four result tables.
+-- One batch of `incoming_evaluation`, a row per evaluation with JSON text in each column, into the result tables.
 -- JSON columns may come as objects or as text that holds one.
 
 CREATE OR REPLACE TEMP MACRO json_of(value) AS CASE json_type(value) WHEN 'VARCHAR' THEN (value ->> '$')::JSON ELSE value END;
@@ -10,12 +10,12 @@ WHERE run ->> '$.run_id' NOT IN (SELECT run_id FROM evaluation_runs)
 QUALIFY row_number() OVER (PARTITION BY run ->> '$.run_id' ORDER BY received_at) = 1;
 
 INSERT INTO evaluation_runs BY NAME
-SELECT run.* REPLACE (json_of(run.evaluator_versions) AS evaluator_versions)
+SELECT run.* REPLACE (json_of(run.evaluator_versions) AS evaluator_versions, json_of(run.details) AS details)
 FROM (
     SELECT from_json_strict(run, '{
         "run_id": "VARCHAR", "label": "VARCHAR", "started_at": "TIMESTAMPTZ", "finished_at": "TIMESTAMPTZ",
         "since": "TIMESTAMPTZ", "until": "TIMESTAMPTZ", "trajectories": "BIGINT", "passed": "BOOLEAN",
-        "config_hash": "VARCHAR", "evaluator_versions": "JSON"
+        "config_hash": "VARCHAR", "evaluator_versions": "JSON", "night": "DATE", "details": "JSON"
     }') AS run
     FROM batch
 );
@@ -52,4 +52,40 @@ FROM (
     FROM batch
 );
 
+-- Of a night also which runs it has seen; an evaluation of another kind has none.
+INSERT INTO judgements BY NAME
+SELECT j.run_id, j.trajectory_id, j.revision, j.judged, t.service_name, t.agent_name, t.task_id
+FROM (
+    SELECT run ->> '$.run_id' AS run_id, unnest(seen.trajectory_ids) AS trajectory_id, unnest(seen.revisions) AS revision,
+        unnest(seen.judged) AS judged
+    FROM (
+        SELECT run, from_json_strict(judgements, '{"trajectory_ids": ["VARCHAR"], "revisions": ["BIGINT"], "judged": ["BOOLEAN"]}') AS seen
+        FROM batch
+    )
+) AS j
+LEFT JOIN trajectories AS t USING (trajectory_id);
+
+-- A run that has been judged again has no other verdicts of earlier nights: they were of a part of it, or by an older
+-- version of the evaluator. A night in which nothing could be judged is replaced by one of the same date.
+CREATE OR REPLACE TEMP TABLE outdated AS
+SELECT DISTINCT old.run_id, old_run.trajectory_id, e.evaluator
+FROM (
+    SELECT run_id, started_at, unnest(json_keys(evaluator_versions)) AS evaluator
+    FROM evaluation_runs SEMI JOIN (SELECT run ->> '$.run_id' AS run_id FROM batch) USING (run_id)
+) AS e
+JOIN judgements AS new_run ON new_run.run_id = e.run_id AND new_run.judged
+JOIN judgements AS old_run ON old_run.trajectory_id = new_run.trajectory_id AND old_run.judged AND old_run.run_id <> e.run_id
+JOIN evaluation_runs AS old ON old.run_id = old_run.run_id AND old.started_at < e.started_at;
+
+DELETE FROM findings USING outdated AS o
+WHERE findings.run_id = o.run_id AND findings.trajectory_id = o.trajectory_id AND findings.evaluator = o.evaluator
+    AND state IS DISTINCT FROM 'resolved';
+
+DELETE FROM not_evaluable USING outdated AS o
+WHERE not_evaluable.run_id = o.run_id AND not_evaluable.trajectory_id = o.trajectory_id AND not_evaluable.evaluator = o.evaluator;
+
+DELETE FROM evaluation_runs USING (SELECT run_id, night FROM evaluation_runs SEMI JOIN (SELECT run ->> '$.run_id' AS run_id FROM batch) USING (run_id)) AS n
+WHERE evaluation_runs.night = n.night AND evaluation_runs.trajectories = 0 AND evaluation_runs.run_id <> n.run_id;
+
+DROP TABLE outdated;
 DROP TABLE batch;

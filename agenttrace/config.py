@@ -141,6 +141,18 @@ class Prices(_Section):
     path: ConfigPath | None = None
 
 
+class Nightly(_Section):
+    """When a fault that earlier nights have seen is resolved.
+
+    Attributes:
+        resolved_after: Not seen in so many judged nights...
+        min_runs: ... in each of which its agent, or its agent at its task, was judged at least so many times.
+    """
+
+    resolved_after: Annotated[int, Field(ge=1)] = 3
+    min_runs: Annotated[int, Field(ge=1)] = 3
+
+
 def _budget_key(key: str) -> str:
     scope, _, name = key.partition(":")
     if key != "default" and not (scope in ("agent", "task") and name):
@@ -164,6 +176,7 @@ class Settings(_Section):
     cases: Cases = Cases()
     prices: Prices = Prices()
     thresholds: dict[str, Threshold] = {}
+    nightly: Nightly = Nightly()
     _source: Path | None = PrivateAttr(default=None)
 
     @property
@@ -176,7 +189,7 @@ class Settings(_Section):
 
         The content of files counts, not where they lie: the same configuration on two machines has one hash.
         """
-        values = self.model_dump(mode="json", exclude={"cases", "prices", "evaluator_paths"})
+        values = self.model_dump(mode="json", exclude={"cases", "prices", "evaluator_paths", "nightly"})
         files = [path.read_bytes() if path else b"" for path in (self.cases.path, self.prices.path)]
         values["files"] = [hashlib.sha256(content).hexdigest() for content in files]
         text = json.dumps(values, sort_keys=True, default=str)

@@ -1,5 +1,6 @@
-"""The commands that judge: evaluate, compare, review, promote, evaluators."""
+"""The commands that judge: evaluate, nightly, compare, review, promote, evaluators."""
 
+from datetime import UTC, date, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -9,11 +10,17 @@ import typer
 from agenttrace import terminal
 from agenttrace.commands import FAILED, IMPOSSIBLE, PASSED, interruptible, nearest, ready, take_in
 from agenttrace.config import Settings, load
-from agenttrace.errors import StoreMissingError, UsageError
+from agenttrace.errors import StoreBusyError, StoreMissingError, UsageError
 from agenttrace.options import Config, Db, FailOn, Form, Moment, Output
 
 if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+    from agenttrace.evaluators.nightly import Part
     from agenttrace.evaluators.results import Evaluation
+
+# To judge a night without all that has arrived would be wrong, so a job may wait.
+_NIGHT_WAIT_S = 120.0
 
 
 def evaluate(
@@ -53,6 +60,110 @@ def evaluate(
     publish(path, settings, evaluation, form=form, output=output, report=report)
     if not evaluation.run["trajectories"]:
         terminal.note(nothing_to_judge(path))
+    return _code(evaluation, allow_empty=allow_empty)
+
+
+def nightly(
+    backfill: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="FROM TO", help="Judge what past nights lack instead, both dates included."),
+    ] = None,
+    tz: Annotated[str, typer.Option(help="Time zone: a night lasts from noon to noon.")] = "UTC",
+    sample: Annotated[
+        float | None,
+        typer.Option(
+            help="Judge this share of the runs, as in 0.05, and of each run always the same.", show_default=False
+        ),
+    ] = None,
+    form: Annotated[Form, typer.Option("--format", help="How to write the results.")] = "table",
+    output: Output = None,
+    report: Annotated[Path | None, typer.Option(help="Also write one self-contained HTML file.")] = None,
+    fail_on: Annotated[FailOn, typer.Option(help="Exit with 1 from this severity on.")] = "error",
+    allow_empty: Annotated[bool, typer.Option("--allow-empty", help="A night without runs is no failure.")] = False,
+    db: Db = None,
+    config: Config = None,
+) -> int:
+    """Judge what has come since the night before, once, and say which faults are new, known, back or resolved."""
+    from agenttrace.evaluators import nightly as nights
+    from agenttrace.store import default_db, open_store
+
+    if sample is not None and not 0 < sample <= 1:
+        raise UsageError(f"nightly: --sample {sample:g} is no share; expected a number over 0, up to 1.")
+    timezone = nights.zone(tz)
+    settings, path = load(config), default_db(db)
+    night = nights.night_of(datetime.now(UTC), timezone)
+    # Where there is no store, its spool must not be made.
+    open_store(path).close()
+    with nights.alone(path), interruptible():
+        _take_in_all(path, settings)
+        if backfill is not None:
+            if output or report or form != "table":
+                raise UsageError("nightly: --backfill prints a line a night; leave --format, --output and --report.")
+            parts = nights.backfill(path, settings, *_nights(backfill, night), timezone, sample=sample)
+            return _fill(path, settings, parts, timezone, sample, fail_on)
+        evaluation = _judge_once(path, settings, night, timezone, sample, fail_on)
+    _publish(path, evaluation, form=form, output=output, report=report)
+    return _code(evaluation, allow_empty=allow_empty)
+
+
+def _judge_once(
+    path: Path, settings: Settings, night: date, timezone: "ZoneInfo", sample: float | None, fail_on: FailOn
+) -> "Evaluation":
+    from agenttrace.evaluators import nightly as nights
+    from agenttrace.evaluators.storing import read_night
+
+    evaluation = read_night(path, night)
+    if evaluation is not None:
+        finished_at = evaluation.run["finished_at"][:16].replace("T", " ")
+        terminal.note(f"the night of {night} was judged at {finished_at} UTC; what came since waits for the next.")
+        return evaluation
+    evaluation = nights.judge(path, settings, night, timezone, sample=sample, fail_on=fail_on)
+    take_in(path, settings)
+    return evaluation
+
+
+def _take_in_all(path: Path, settings: Settings) -> None:
+    """Takes in everything: what would be missing now would be missing in the night's verdict."""
+    refreshed = take_in(path, settings, wait_s=_NIGHT_WAIT_S)
+    if refreshed.busy or refreshed.problem:
+        raise StoreBusyError(
+            f"{path}: not all that has arrived is in the store, so the night was not judged; start it again."
+        )
+
+
+def _nights(given: tuple[str, str], present: date) -> tuple[date, date]:
+    try:
+        first, last = (date.fromisoformat(text) for text in given)
+    except ValueError as error:
+        raise UsageError(f"nightly: --backfill {' '.join(given)}: expected two dates like 2026-01-31.") from error
+    if first > last:
+        raise UsageError(f"nightly: --backfill {first} {last}: the first date is after the second.")
+    if last >= present:
+        raise UsageError(f"nightly: --backfill {first} {last}: the night of {present} is not over; end before it.")
+    return first, last
+
+
+def _fill(
+    path: Path, settings: Settings, parts: "list[Part]", timezone: "ZoneInfo", sample: float | None, fail_on: FailOn
+) -> int:
+    from agenttrace.evaluators import nightly as nights
+    from agenttrace.evaluators.reports import summary
+
+    runs = sum(len(part.runs) for part in parts)
+    spread = len({part.night for part in parts})
+    terminal.note(
+        f"{runs:,} runs of {spread:,} nights to judge" if runs else "nothing to judge: these nights are complete."
+    )
+    codes = [PASSED]
+    for part in parts:
+        evaluation = nights.judge_part(path, settings, part, timezone, sample=sample, fail_on=fail_on)
+        take_in(path, settings)
+        terminal.out(summary.verdict_line(evaluation))
+        codes.append(_code(evaluation, allow_empty=False))
+    return FAILED if FAILED in codes else max(codes)
+
+
+def _code(evaluation: "Evaluation", *, allow_empty: bool) -> int:
     if evaluation.passed is None:
         return PASSED if allow_empty else IMPOSSIBLE
     return PASSED if evaluation.passed else FAILED
@@ -100,11 +211,15 @@ def publish(
     path: Path, settings: Settings, evaluation: "Evaluation", *, form: str, output: Path | None, report: Path | None
 ) -> None:
     """Keeps an evaluation in the store, and writes it in the form asked for."""
-    from agenttrace.evaluators.run import write_evaluation
+    from agenttrace.evaluators.storing import write_evaluation
 
     if evaluation.run["trajectories"]:
         write_evaluation(path, evaluation)
         take_in(path, settings)
+    _publish(path, evaluation, form=form, output=output, report=report)
+
+
+def _publish(path: Path, evaluation: "Evaluation", *, form: str, output: Path | None, report: Path | None) -> None:
     if report is not None:
         from agenttrace.evaluators.reports import html
         from agenttrace.store import open_store

@@ -160,7 +160,8 @@ CREATE TABLE trajectories (
     initial_state JSON,
     final_state JSON,
     last_arrival TIMESTAMPTZ NOT NULL,
-    root_ended BOOLEAN NOT NULL
+    root_ended BOOLEAN NOT NULL,
+    revision BIGINT NOT NULL DEFAULT 0
 );
 
 CREATE TABLE findings (
@@ -221,7 +222,19 @@ CREATE TABLE evaluation_runs (
     trajectories BIGINT NOT NULL,
     passed BOOLEAN,
     config_hash VARCHAR NOT NULL,
-    evaluator_versions JSON NOT NULL
+    evaluator_versions JSON NOT NULL,
+    night DATE,
+    details JSON
+);
+
+CREATE TABLE judgements (
+    run_id VARCHAR NOT NULL,
+    trajectory_id VARCHAR NOT NULL,
+    revision BIGINT NOT NULL,
+    judged BOOLEAN NOT NULL,
+    service_name VARCHAR,
+    agent_name VARCHAR,
+    task_id VARCHAR
 );
 
 COMMENT ON TABLE agenttrace_meta IS 'Facts about this file: schema_version, created_by, steps_built_with (a hash of the settings behind the steps), totals (JSON: ended spans taken from the spool, duplicates among them, time and lag of the last compaction), set_aside_by (the release that last tried unreadable segments), id_conflicts TRACE (how many spans of a trace have the ids of another span, and are in no run), too_large TRACE (1: its long values, or all of it, are in no run).';
@@ -387,6 +400,7 @@ COMMENT ON COLUMN trajectories.initial_state IS 'state of the world before the r
 COMMENT ON COLUMN trajectories.final_state IS 'state of the world after the run';
 COMMENT ON COLUMN trajectories.last_arrival IS 'when the last record of its traces arrived';
 COMMENT ON COLUMN trajectories.root_ended IS 'whether the root span has ended';
+COMMENT ON COLUMN trajectories.revision IS 'number that changes when a record of the run arrives or is replaced: the sum of their arrivals in microseconds, modulo 2^61 - 1';
 
 COMMENT ON TABLE findings IS 'One row per (evaluation run, fault).';
 COMMENT ON COLUMN findings.finding_id IS 'hash of evaluator, kind, trajectory and span ids: the same occurrence on every run';
@@ -395,7 +409,7 @@ COMMENT ON COLUMN findings.run_id IS 'evaluation run';
 COMMENT ON COLUMN findings.evaluator IS 'name of the evaluator';
 COMMENT ON COLUMN findings.kind IS 'which rule fired';
 COMMENT ON COLUMN findings.severity IS 'error, warning or note';
-COMMENT ON COLUMN findings.state IS 'new, known, resolved or back, where runs are compared';
+COMMENT ON COLUMN findings.state IS 'new, known or back: seen in this night, compared with those before; resolved: last seen in an earlier one, and the run is that of then; NULL for other evaluations';
 COMMENT ON COLUMN findings.trajectory_id IS 'run of the agent';
 COMMENT ON COLUMN findings.trace_id IS 'its trace';
 COMMENT ON COLUMN findings.span_id IS 'step at fault';
@@ -443,3 +457,14 @@ COMMENT ON COLUMN evaluation_runs.trajectories IS 'trajectories judged';
 COMMENT ON COLUMN evaluation_runs.passed IS 'FALSE with findings at or over --fail-on; NULL where nothing was evaluable';
 COMMENT ON COLUMN evaluation_runs.config_hash IS 'hash of the configuration';
 COMMENT ON COLUMN evaluation_runs.evaluator_versions IS 'JSON object: evaluator to hash of its file';
+COMMENT ON COLUMN evaluation_runs.night IS 'night that `agenttrace nightly` judged, by the date on which it begins; NULL for other evaluations';
+COMMENT ON COLUMN evaluation_runs.details IS 'JSON object: gate and cases as in `evaluate --format json`, and what the report of a night says beside';
+
+COMMENT ON TABLE judgements IS 'Ledger of `agenttrace nightly`: which runs a night has seen, as they were then. With evaluation_runs.evaluator_versions it says which evaluator has judged which run.';
+COMMENT ON COLUMN judgements.run_id IS 'evaluation run';
+COMMENT ON COLUMN judgements.trajectory_id IS 'run of the agent';
+COMMENT ON COLUMN judgements.revision IS 'its revision then; a later one is judged again';
+COMMENT ON COLUMN judgements.judged IS 'FALSE where it was not in the sample';
+COMMENT ON COLUMN judgements.service_name IS 'copy of trajectories.service_name';
+COMMENT ON COLUMN judgements.agent_name IS 'copy of trajectories.agent_name';
+COMMENT ON COLUMN judgements.task_id IS 'copy of trajectories.task_id';

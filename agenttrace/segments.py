@@ -38,6 +38,7 @@ class EvaluationRow(NamedTuple):
     findings: str
     measurements: str
     not_evaluable: str
+    judgements: str = '{"trajectory_ids": [], "revisions": [], "judged": []}'
 
 
 _ROW_TYPES: dict[str, type[tuple[Any, ...]]] = {

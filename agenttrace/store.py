@@ -25,7 +25,7 @@ from agenttrace.compact import Compacted, Totals, compact, read_totals, release
 from agenttrace.errors import StoreBusyError, StoreError, StoreMissingError
 from agenttrace.limits import AGENT_MEMORY, MEMORY, bound_memory, spill_folder
 from agenttrace.nearby import missing_message
-from agenttrace.spool import Spool, default_db, locked_folder, spool_folder
+from agenttrace.spool import Spool, default_db, locked, spool_folder
 
 if TYPE_CHECKING:
     from agenttrace.config import Settings
@@ -41,10 +41,10 @@ __all__ = [
     "spool_folder",
 ]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 # Scripts in order; script i takes a store from version i + 1 to i + 2.
-MIGRATIONS: tuple[str, ...] = ()
+MIGRATIONS: tuple[str, ...] = ((resources.files("agenttrace") / "schema_2.sql").read_text(encoding="utf-8"),)
 
 _FOREIGN = "{}: a DuckDB file without tables of agenttrace. Name another file with --db."
 # Full row groups go straight into the file, the rest of a batch through the log. With DuckDB's 122,880 rows a flush of
@@ -397,7 +397,7 @@ def _create(db: Path, wait_s: float) -> None:
     try:
         private.make_folder(folder)
         # One at a time: whoever comes second would take the log of the first one's store for an orphan.
-        with locked_folder(folder, wait_s) as is_alone:
+        with locked(folder, wait_s) as is_alone:
             if not is_alone:
                 raise StoreBusyError(f"{db}: another process is making it. Try again when it has finished.")
             if path.exists():

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -109,6 +109,34 @@ class Unjudged:
         return found
 
 
+class Night(NamedTuple):
+    """What a nightly evaluation says beside.
+
+    Attributes:
+        date: The night, by the date on which it begins, as in "2026-01-31".
+        timezone: Whose noon it begins and ends at, as in "Europe/Berlin".
+        previous: The night that was judged before; None: there was none, so nothing is new and nothing is known.
+        arrived_until: When the last record arrived, UTC text; None: none ever has.
+        seen: Runs that had ended, and had not been seen by a night as they were now.
+        sample: Share of them that is judged; None: all are.
+        open: Runs that had not ended, and wait for a later night.
+        withdrawn: Findings of earlier nights on runs that have been judged again, and no longer have them.
+        silent: Agents that ran in each of the last nights, and not in this one, each with its runs per night.
+        resolved: Faults that have not been seen for long enough, each as it was seen last.
+    """
+
+    date: str
+    timezone: str
+    previous: str | None
+    arrived_until: str | None
+    seen: int
+    sample: float | None
+    open: int
+    withdrawn: int
+    silent: list[tuple[str, float]]
+    resolved: list[Finding]
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """One run of the evaluators.
@@ -121,6 +149,8 @@ class Evaluation:
         cases: A verdict object for each benchmark case.
         gate: A verdict object for each threshold of the configuration.
         unjudged: All of what `not_evaluable` sums up.
+        night: What only a nightly evaluation has to say.
+        judged: Ids of the runs that were judged, where no period of time says which; None: the period does.
     """
 
     run: dict[str, Any]
@@ -131,10 +161,17 @@ class Evaluation:
     cases: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     gate: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     unjudged: Unjudged = field(default_factory=Unjudged, compare=False, repr=False)
+    night: Night | None = None
+    judged: Sequence[str] | None = field(default=None, compare=False, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns what `evaluate --format json` prints."""
-        return {
+        """Returns what `evaluate --format json` prints, and for a night what `nightly --format json` adds."""
+        night = (
+            {}
+            if self.night is None
+            else {"night": {**self.night._asdict(), "resolved": self.rows(self.night.resolved)}}
+        )
+        return night | {
             "run": self.run,
             "passed": self.passed,
             "cases": self.cases,

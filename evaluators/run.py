@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import orjson
 
 from agenttrace.config import Settings
 from agenttrace.errors import ConfigError, UsageError
@@ -26,7 +25,6 @@ from agenttrace.evaluators.results import (
     finding_id,
     fingerprint,
 )
-from agenttrace.spool import EvaluationRow, Spool, spool_folder
 from agenttrace.store import open_store
 
 # A slice of this many steps keeps evaluators within about 1 GB; fewer, larger slices are faster.
@@ -96,23 +94,6 @@ def evaluate(
         gate=verdicts,
         unjudged=job.unjudged,
     )
-
-
-def write_evaluation(db: Path, evaluation: Evaluation) -> None:
-    """Puts an evaluation into the store's spool, in one segment: a run is in the store whole or not at all.
-
-    Raises:
-        SpoolError: The spool is full.
-        OSError: The disk is full or the folder cannot be written.
-    """
-    rows = evaluation.rows
-    row = EvaluationRow(
-        run=_json(evaluation.run),
-        findings=_json(rows(evaluation.findings)),
-        measurements=_json(rows(evaluation.measurements)),
-        not_evaluable=_json(rows(evaluation.not_evaluable)),
-    )
-    Spool(spool_folder(db)).write("evaluation", [row])
 
 
 class _Job:
@@ -300,7 +281,3 @@ def _nearest(name: str, known: Collection[str]) -> str:
 
 def _order(finding: Finding) -> tuple[int, str, str, str, str]:
     return (-RANK[finding.severity], finding.evaluator, finding.kind, finding.trajectory_id or "", finding.finding_id)
-
-
-def _json(value: object) -> str:
-    return orjson.dumps(value).decode()

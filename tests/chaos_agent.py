@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 import agenttrace
 from agenttrace import cli, compact, rebuild, store
 from agenttrace.collectors import otlp
+from agenttrace.config import Settings
+from agenttrace.evaluators import catalog, storing
+from agenttrace.evaluators import nightly as nights
 from agenttrace.exporter import DuckDBSpanExporter
 from agenttrace.spool import Spool, spool_folder
 
@@ -308,6 +312,20 @@ def evaluation(db: str, *, step: int = 0) -> int:
     return cli.main(["evaluate", "--db", db, "--fail-on", "never", "--include-open", *only])
 
 
+def nightly(db: str, *, night: int, step: int = 0) -> int:
+    """What `agenttrace nightly` does on one of the nights, with the same two evaluators."""
+    die_at(step)
+    path, day = Path(db), date(2026, 1, 1) + timedelta(days=night)
+    load = catalog.load
+    catalog.load = lambda folders=(): {name: found for name, found in load(folders).items() if name in EVALUATORS}
+    with nights.alone(path):
+        store.refresh(path, wait_s=30.0)
+        if storing.read_night(path, day) is None:
+            nights.judge(path, Settings(), day, nights.zone("UTC"))
+            store.refresh(path, wait_s=30.0)
+    return 0
+
+
 def receiver(
     db: str,
     *,
@@ -342,7 +360,7 @@ def idle() -> int:
 
 ROLES: dict[str, Callable[..., int]] = {
     function.__name__: function
-    for function in (agent, compactor, migrator, evaluation, receiver, killed_with_log, idle)
+    for function in (agent, compactor, migrator, evaluation, nightly, receiver, killed_with_log, idle)
 }
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""SIGKILL at random moments: exporter, compactor, creation, migration, rebuild, evaluation, receiver.
+"""SIGKILL at random moments: exporter, compactor, creation, migration, rebuild, evaluation, nightly job, receiver.
 
 Half of the kills come after a random time, half at a random call that changes a file.
 """
@@ -19,6 +19,7 @@ from agenttrace import store
 from agenttrace.spool import Spool, spool_folder
 
 _MIGRATIONS = (
+    *store.MIGRATIONS,
     "ALTER TABLE spans ADD COLUMN chaos BIGINT; UPDATE spans SET chaos = 7",
     "CREATE TABLE chaos AS SELECT trace_id, span_id FROM spans; ALTER TABLE steps ADD COLUMN chaos BIGINT",
 )
@@ -93,7 +94,7 @@ def _creation(tally: Tally, rng: random.Random, folder: Path, kills: int) -> Non
 def _migration(tally: Tally, rng: random.Random, folder: Path, kills: int) -> None:
     db = folder / "agenttrace.duckdb"
     for _ in _until_killed(tally, kills):
-        if not db.exists() or _version(db) > 1:
+        if not db.exists() or _version(db) > store.SCHEMA_VERSION:
             db.unlink(missing_ok=True)
             for ledger in folder.glob("*.ledger"):
                 ledger.unlink()
@@ -104,7 +105,7 @@ def _migration(tally: Tally, rng: random.Random, folder: Path, kills: int) -> No
         with duckdb.connect(db) as con:
             columns = con.execute("SELECT count(*) FROM duckdb_columns() WHERE column_name = 'chaos'").fetchone()
             tables = con.execute("SELECT count(*) FROM duckdb_tables() WHERE table_name = 'chaos'").fetchone()
-        expected = ((0,), (0,)) if _version(db) == 1 else ((2,), (1,))
+        expected = ((0,), (0,)) if _version(db) == store.SCHEMA_VERSION else ((2,), (1,))
         tally.check((columns, tables) == expected, f"{db}: half a migration: {columns}, {tables}")
     Child("migrator", **options).ending(tally)
 
@@ -143,6 +144,30 @@ def _evaluations(tally: Tally, rng: random.Random, folder: Path, kills: int) -> 
     tally.check(query(db, "SELECT count(*) > 0 FROM findings") == [(True,)], f"{db}: nothing was found")
 
 
+def _nights(tally: Tally, rng: random.Random, folder: Path, kills: int) -> None:
+    db = folder / "agenttrace.duckdb"
+    for night in _until_killed(tally, kills):
+        ledger = str(folder / f"night-{night}.ledger")
+        Child("agent", db=str(db), ledger=ledger, orders=10, first=1_000_000 + 100 * night).ending(tally)
+        kill_at_random(rng, Child("nightly", db=str(db), night=night, step=_step(rng, 40)), 0.9, tally)
+        if rng.random() < 0.7:
+            # The scheduler starts it again; on the other nights the next one does all of it.
+            tally.check(Child("nightly", db=str(db), night=night).ending(tally) == 0, f"{db}: night {night} failed")
+    tally.check(Child("nightly", db=str(db), night=night + 1).ending(tally) == 0, f"{db}: the last night failed")
+    settle(db)
+    tally.events["nights"] += query(db, "SELECT count(DISTINCT night) FROM evaluation_runs WHERE trajectories > 0")[0][
+        0
+    ]
+    twice = query(db, "SELECT trajectory_id FROM judgements GROUP BY trajectory_id, revision HAVING count(*) > 1")
+    tally.check(twice == [], f"{db}: judged twice: {twice[:3]}")
+    never = query(
+        db, "SELECT trajectory_id FROM trajectories ANTI JOIN judgements USING (trajectory_id, revision) WHERE complete"
+    )
+    tally.check(never == [], f"{db}: never judged: {never[:3]}")
+    orphans = query(db, "SELECT count(*) FROM judgements ANTI JOIN evaluation_runs USING (run_id)")
+    tally.check(orphans == [(0,)], f"{db}: judgements without a run: {orphans}")
+
+
 def _receivers(tally: Tally, rng: random.Random, folder: Path, kills: int) -> None:
     db = folder / "agenttrace.duckdb"
     http_port, grpc_port = free_ports(2)
@@ -166,7 +191,8 @@ KINDS: dict[str, tuple[float, Callable[[Tally, random.Random, Path, int], None]]
     "creation": (0.05, _creation),
     "migration": (0.05, _migration),
     "rebuild": (0.1, _rebuild),
-    "evaluations": (0.15, _evaluations),
+    "evaluations": (0.1, _evaluations),
+    "nights": (0.05, _nights),
 }
 _LATER_RELEASE = {"MIGRATIONS": _MIGRATIONS, "SCHEMA_VERSION": 1 + len(_MIGRATIONS)}
 

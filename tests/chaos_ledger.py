@@ -236,7 +236,7 @@ def query(db: Path, sql: str) -> list[tuple[Any, ...]]:
 
 _STEPS = (
     "SELECT * FROM steps ORDER BY ALL",
-    "SELECT * EXCLUDE (complete, last_arrival) FROM trajectories ORDER BY ALL",
+    "SELECT * EXCLUDE (complete, last_arrival, revision) FROM trajectories ORDER BY ALL",
 )
 
 

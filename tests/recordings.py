@@ -201,7 +201,10 @@ def as_recorded_and_arranged(
     for path in files_of(folder):
         lines = arrange(path.read_text(encoding="utf-8").splitlines())
         (other / path.name).write_text("\n".join(lines), encoding="utf-8")
-    queries = ("SELECT * FROM steps ORDER BY ALL", "SELECT * EXCLUDE (last_arrival) FROM trajectories ORDER BY ALL")
+    queries = (
+        "SELECT * FROM steps ORDER BY ALL",
+        "SELECT * EXCLUDE (last_arrival, revision) FROM trajectories ORDER BY ALL",
+    )
     plain = imported(files_of(folder), scratch / "plain.duckdb")
     arranged = imported(files_of(other)[::-1], scratch / "other.duckdb")
     return [query(plain, sql) for sql in queries], [query(arranged, sql) for sql in queries]

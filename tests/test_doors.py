@@ -27,7 +27,7 @@ QUERIES = (
     "SELECT * EXCLUDE (received_at) FROM spans ORDER BY ALL",
     "SELECT * EXCLUDE (received_at) FROM log_records ORDER BY ALL",
     "SELECT * FROM steps ORDER BY ALL",
-    "SELECT * EXCLUDE (last_arrival) FROM trajectories ORDER BY ALL",
+    "SELECT * EXCLUDE (last_arrival, revision) FROM trajectories ORDER BY ALL",
 )
 
 Json = dict[str, Any]

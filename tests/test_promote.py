@@ -24,7 +24,8 @@ from agenttrace.collectors.files import import_files
 from agenttrace.config import Cases, Settings, ToolSettings
 from agenttrace.errors import UsageError
 from agenttrace.evaluators import cases, promote, review
-from agenttrace.evaluators.run import evaluate, write_evaluation
+from agenttrace.evaluators.run import evaluate
+from agenttrace.evaluators.storing import write_evaluation
 
 TRACES = Path(__file__).parent / "traces"
 

@@ -49,7 +49,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 def _tables(con: duckdb.DuckDBPyConnection) -> tuple[list[Json], list[Json]]:
     return (
         records(con, "SELECT * FROM steps ORDER BY trace_id, span_id"),
-        records(con, "SELECT * EXCLUDE (last_arrival) FROM trajectories ORDER BY trajectory_id"),
+        records(con, "SELECT * EXCLUDE (last_arrival, revision) FROM trajectories ORDER BY trajectory_id"),
     )
 
 

@@ -14,7 +14,8 @@ from agenttrace.errors import ConfigError, StoreMissingError, UsageError
 from agenttrace.evaluators import prepare
 from agenttrace.evaluators import run as runner
 from agenttrace.evaluators.results import Evaluation, Finding
-from agenttrace.evaluators.run import evaluate, write_evaluation
+from agenttrace.evaluators.run import evaluate
+from agenttrace.evaluators.storing import write_evaluation
 from agenttrace.spans import OutcomeRow
 from agenttrace.spool import Spool, spool_folder
 from agenttrace.store import open_store, refresh

@@ -76,6 +76,8 @@ def evaluation(run_id: str = "r1", **changes: str) -> EvaluationRow:
         "passed": False,
         "config_hash": "c",
         "evaluator_versions": {"budget_overruns": "v1"},
+        "night": None,
+        "details": {"gate": [], "cases": []},
     }
     finding = {
         "finding_id": "f1",
@@ -255,9 +257,8 @@ def test_an_evaluation_is_unnested_into_its_four_tables(store: Path) -> None:
         compact_store(store, budget_s=10)
     in_ms = "epoch_ms(started_at) AS started_at, epoch_ms(finished_at) AS finished_at"
     run = rows(store, f"SELECT * REPLACE ({in_ms}) FROM evaluation_runs")
-    assert run == [
-        ("r1", None, 1_793_491_200_000, 1_793_491_201_500, None, None, 2, False, "c", '{"budget_overruns":"v1"}')
-    ]
+    texts = '{"budget_overruns":"v1"}', None, '{"gate":[],"cases":[]}'
+    assert run == [("r1", None, 1_793_491_200_000, 1_793_491_201_500, None, None, 2, False, "c", *texts)]
     [finding] = rows(store, "SELECT related_span_ids, evidence ->> '$.observed', message FROM findings")
     assert finding == (["s1", "s2"], "9", "9 tool calls, the budget is 8")
     assert rows(store, "SELECT metric, dimensions ->> '$.quantile', value, n, low FROM measurements") == [
@@ -593,13 +594,30 @@ def test_a_newer_store_is_refused_by_name_and_version(store: Path, make_span: Ma
 def test_an_older_store_is_migrated_in_place(store: Path, make_span: MakeSpan, monkeypatch: pytest.MonkeyPatch) -> None:
     write(store, [make_span(1)])
     refresh(store)
-    monkeypatch.setattr(store_module, "MIGRATIONS", ("ALTER TABLE outcomes ADD COLUMN judge VARCHAR",))
-    monkeypatch.setattr(store_module, "SCHEMA_VERSION", 2)
-    with pytest.raises(StoreError, match="schema version 1, this release needs 2"):
+    later = (*store_module.MIGRATIONS, "ALTER TABLE outcomes ADD COLUMN judge VARCHAR")
+    monkeypatch.setattr(store_module, "MIGRATIONS", later)
+    monkeypatch.setattr(store_module, "SCHEMA_VERSION", 3)
+    with pytest.raises(StoreError, match="schema version 2, this release needs 3"):
         open_store(store)
     refresh(store)
-    assert rows(store, "SELECT value FROM agenttrace_meta WHERE key = 'schema_version'") == [("2",)]
+    assert rows(store, "SELECT value FROM agenttrace_meta WHERE key = 'schema_version'") == [("3",)]
     assert rows(store, "SELECT judge FROM outcomes") == []
+
+
+def test_a_store_of_the_first_schema_becomes_like_a_new_one(store: Path, make_span: MakeSpan) -> None:
+    with duckdb.connect(store) as con:
+        con.execute((Path(__file__).parent / "data" / "schema_1.sql").read_text(encoding="utf-8"))
+        con.execute("INSERT INTO agenttrace_meta VALUES ('schema_version', '1')")
+    write(store, [make_span(1)])
+    refresh(store)
+    facts = "SELECT table_name, column_name, data_type, column_default, is_nullable, comment FROM duckdb_columns()"
+    order = " WHERE NOT internal AND schema_name = 'main' ORDER BY table_name, column_index"
+    new = duckdb.connect()
+    new.execute((Path(store_module.__file__).parent / "schema.sql").read_text(encoding="utf-8"))
+    assert rows(store, facts + order) == new.execute(facts + order).fetchall()
+    comments = "SELECT table_name, comment FROM duckdb_tables() ORDER BY table_name"
+    assert rows(store, comments) == new.execute(comments).fetchall()
+    assert rows(store, "SELECT revision > 0 FROM trajectories") == [(True,)]
 
 
 def test_the_tables_of_a_user_in_the_same_file_stay(store: Path, make_span: MakeSpan) -> None:

@@ -41,6 +41,16 @@ CREATE OR REPLACE TEMP TABLE totals AS
     SELECT trajectory_id, sum(input_tokens) FILTER (WHERE counts)::BIGINT AS input_tokens, sum(output_tokens) FILTER (WHERE counts)::BIGINT AS output_tokens
     FROM counted GROUP BY trajectory_id;
 
+-- Duplicates count: a record that arrives changes its run, whatever the rebuild makes of it.
+CREATE OR REPLACE TEMP TABLE arrivals AS
+    WITH records AS (
+        SELECT trajectory_id, received_at FROM new_steps
+        UNION ALL
+        SELECT r.trajectory_id, l.received_at FROM log_in AS l JOIN (SELECT DISTINCT trajectory_id, trace_id FROM new_steps) AS r USING (trace_id)
+    )
+    SELECT trajectory_id, max(received_at) AS last_arrival, (sum(epoch_us(received_at)) % (2::HUGEINT ** 61 - 1))::BIGINT AS revision
+    FROM records GROUP BY trajectory_id;
+
 CREATE OR REPLACE TEMP TABLE new_trajectories AS
 WITH live AS (
     SELECT n.*, coalesce(c.counts, FALSE) AS counts FROM new_steps AS n LEFT JOIN counted AS c USING (trace_id, span_id)
@@ -71,14 +81,15 @@ SELECT
     CASE WHEN max(l.ended) >= min(l.started) AND min(l.start_time) IS NOT NULL THEN (max(l.ended)::HUGEINT - min(l.started)) / 1e6 END AS duration_ms,
     coalesce(bool_or(r.root_ended), FALSE)
         OR bool_or(l.trace_id IN (SELECT trace_id FROM settled_traces))
-        OR max(l.received_at) < getvariable('settled_before') AS complete,
+        OR any_value(v.last_arrival) < getvariable('settled_before') AS complete,
     any_value(a.initial_state) AS initial_state, any_value(a.final_state) AS final_state,
-    max(l.received_at) AS last_arrival, coalesce(bool_or(r.root_ended), FALSE) AS root_ended
+    any_value(v.last_arrival) AS last_arrival, coalesce(bool_or(r.root_ended), FALSE) AS root_ended, any_value(v.revision) AS revision
 FROM live AS l
 LEFT JOIN agent_outputs AS a USING (trajectory_id)
 LEFT JOIN first_inputs AS i USING (trajectory_id)
 LEFT JOIN last_outputs AS o USING (trajectory_id)
 LEFT JOIN roots AS r USING (trajectory_id)
 LEFT JOIN totals AS t USING (trajectory_id)
+LEFT JOIN arrivals AS v USING (trajectory_id)
 GROUP BY l.trajectory_id
 HAVING bool_or(l.kind IN ('agent', 'model', 'tool', 'retrieval'));

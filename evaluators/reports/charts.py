@@ -46,35 +46,38 @@ class Scale(NamedTuple):
 def axis_end(highest: float, p95: float) -> float:
     """Returns a round end of the axis; one run far out does not flatten all others into the first bin."""
     wanted = highest if highest <= 4 * p95 else 2 * p95
-    return _rounded_up(wanted, _step(wanted)) if wanted > _SMALLEST else 1.0
+    return rounded_up(wanted, step_of(wanted)) if wanted > _SMALLEST else 1.0
 
 
-def _step(span: float) -> float:
-    """The largest of 1, 2 and 5 times a power of ten that cuts `span` into three parts or more."""
+def step_of(span: float) -> float:
+    """Returns the largest of 1, 2 and 5 times a power of ten that cuts `span` into three parts or more."""
     part = span / 3 * (1 + 1e-9)
     power = 10.0 ** math.floor(math.log10(part))
     return max(factor * power for factor in (1, 2, 5) if factor * power <= part)
 
 
-def _rounded_up(value: float, step: float) -> float:
+def rounded_up(value: float, step: float) -> float:
+    """Returns the next multiple of a step."""
     return step * math.ceil(value / step - 1e-9)
 
 
-def _ticks(end: float, step: float) -> list[float]:
+def ticks_of(end: float, step: float) -> list[float]:
+    """Returns the multiples of a step from 0 to an end."""
     return [step * i for i in range(int(end / step + 1e-9) + 1)]
 
 
-def _scale(unit: str, upper: float) -> Scale:
+def scale_of(unit: str, upper: float) -> Scale:
+    """Returns the unit in which an axis up to a value is read best."""
     if unit == "ms" and upper >= 120_000:
         return Scale(60_000, "minutes")
     if unit == "ms" and upper >= 1_000:
         return Scale(1_000, "seconds")
-    names = {"ms": "milliseconds", "usd": "US dollars", "tokens": "tokens"}
+    names = {"ms": "milliseconds", "usd": "US dollars"}
     return Scale(1, names.get(unit, unit))
 
 
-def _number(value: float) -> str:
-    """Three digits, without powers of ten."""
+def number_text(value: float) -> str:
+    """Returns a number in three digits, without powers of ten."""
     digits = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
     text = f"{value:,.{min(digits, 9)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
@@ -82,17 +85,17 @@ def _number(value: float) -> str:
 
 def svg(chart: Histogram) -> Markup:
     """Returns the picture, with a text for those who do not see it."""
-    scale = _scale(chart.unit, chart.upper)
+    scale = scale_of(chart.unit, chart.upper)
     highest = max(chart.counts)
-    step = max(1.0, _step(highest))
-    ceiling = _rounded_up(highest, step)
+    step = max(1.0, step_of(highest))
+    ceiling = rounded_up(highest, step)
     parts = [
         *_counts_axis(ceiling, step),
         *_bars(chart, scale, ceiling),
         *_values_axis(chart, scale),
         *_marks(chart, scale),
     ]
-    told = ", ".join(f"{name} {_number(value / scale.divisor)}" for name, value in chart.marks)
+    told = ", ".join(f"{name} {number_text(value / scale.divisor)}" for name, value in chart.marks)
     return Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}: {} runs, {} {}" class="chart">{}</svg>').format(
         _WIDTH, _HEIGHT, chart.title, sum(chart.counts), told, scale.name, Markup("").join(parts)
     )
@@ -120,7 +123,7 @@ def _bars(chart: Histogram, scale: Scale, ceiling: float) -> list[Markup]:
                 top,
                 round(width - 1.5, 1),
                 round(_TOP + _PLOT_HEIGHT - top, 1),
-                f"{_number(low)} to {_number(high)} {scale.name}: {count:,}",
+                f"{number_text(low)} to {number_text(high)} {scale.name}: {count:,}",
             )
         )
     return bars
@@ -137,23 +140,23 @@ def _counts_axis(ceiling: float, step: float) -> list[Markup]:
             _y(tick / ceiling),
             _LEFT - 6,
             _y(tick / ceiling) + 4,
-            _number(tick),
+            number_text(tick),
         )
-        for tick in _ticks(ceiling, step)
+        for tick in ticks_of(ceiling, step)
     ]
     return [*lines, Markup('<text class="axis" x="{}" y="{}">runs</text>').format(4, _TOP - 12)]
 
 
 def _values_axis(chart: Histogram, scale: Scale) -> list[Markup]:
     end = chart.upper / scale.divisor
-    ticks = _ticks(end, _step(end))
+    ticks = ticks_of(end, step_of(end))
     marks = [
         Markup('<text class="tick {}" x="{}" y="{}">{}</text>').format(
             # The last number would stick out.
             "end" if tick > end * 0.97 else "middle",
             _x(tick / end) + (6 if tick > end * 0.97 else 0),
             _HEIGHT - _BOTTOM + 16,
-            _number(tick),
+            number_text(tick),
         )
         for tick in (ticks if len(ticks) < 7 else ticks[::2])
     ]
@@ -166,13 +169,14 @@ def _values_axis(chart: Histogram, scale: Scale) -> list[Markup]:
 
 def _marks(chart: Histogram, scale: Scale) -> list[Markup]:
     lines: list[Markup] = []
-    last_end = 0.0
-    for row, (name, value) in enumerate(chart.marks):
+    taken = -1.0
+    for name, value in chart.marks:
         at = _x(value / chart.upper)
-        # Two quantiles close together get their names on two lines, and a name near the edge turns left.
-        raised = bool(row) and at - last_end < _LABEL_WIDTH
         side = "end" if at > _WIDTH - _LABEL_WIDTH else "start"
-        last_end = at
+        # Names that would meet get two lines, and one near the edge turns left.
+        begin = at - _LABEL_WIDTH if side == "end" else at
+        raised = begin < taken
+        taken = begin + _LABEL_WIDTH
         lines.append(
             Markup(
                 '<line class="mark {}" x1="{}" x2="{}" y1="{}" y2="{}"/>'
@@ -186,7 +190,7 @@ def _marks(chart: Histogram, scale: Scale) -> list[Markup]:
                 side,
                 at + (-4 if side == "end" else 4),
                 _TOP - (14 if raised else 2),
-                f"{name} {_number(value / scale.divisor)}",
+                f"{name} {number_text(value / scale.divisor)}",
             )
         )
     return lines

@@ -13,7 +13,7 @@ _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 def render(evaluation: Evaluation) -> str:
     """Returns one command a line; the last line is the verdict, as plain text."""
     lines = [
-        f"::{_COMMANDS[finding.severity]} title={_property(summary.rule(finding))}::{_data(finding.message)}"
+        f"::{_COMMANDS[finding.severity]} title={_property(summary.occurrence(finding))}::{_data(finding.message)}"
         for finding in evaluation.findings[:MAX_FINDINGS]
     ]
     if (more := len(evaluation.findings) - MAX_FINDINGS) > 0:
@@ -24,7 +24,9 @@ def render(evaluation: Evaluation) -> str:
         for gate in evaluation.gate
         if gate["passed"] is False or (gate["passed"] is None and gate["gate"] == "hard")
     ]
-    return "\n".join([*lines, summary.verdict_line(evaluation)])
+    level = "warning" if evaluation.run["trajectories"] else "error"
+    lines += [f"::{level} title=arrival::{_data(line)}" for line in summary.alarms(evaluation)]
+    return "\n".join([*lines, *map(terminal.inert, summary.news(evaluation)), summary.verdict_line(evaluation)])
 
 
 def _data(text: str) -> str:

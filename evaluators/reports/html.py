@@ -1,18 +1,19 @@
-"""An evaluation as one HTML file that needs nothing else: no network, no script, light and dark, phone and paper."""
+"""An evaluation as one HTML file that needs nothing else: no network, light and dark, phone and paper."""
 
 import base64
 import hashlib
 from collections import Counter
 from importlib.metadata import version
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from agenttrace import completeness, show, terminal
-from agenttrace.evaluators.reports import charts, summary, timeline
-from agenttrace.evaluators.results import Evaluation
+from agenttrace.evaluators.reports import charts, lines, summary, timeline
+from agenttrace.evaluators.results import NO_RULE, Evaluation, Measurement
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -22,19 +23,26 @@ _DRAWN = (
     ("latency_ms", "Duration of a run", "ms"),
     ("total_tokens", "Tokens of a run", "tokens"),
 )
+# The last nights, as title and unit of a chart; rates come with their interval.
+_TRENDS = {
+    "findings": ("Findings", "findings"),
+    "safety_violation_rate": ("Runs that break safety", "share"),
+    "tool_hallucination_rate": ("Runs with a hallucination of tools", "share"),
+    "duplicate_mutation_rate": ("Runs with a duplicate mutation", "share"),
+    "budget_overrun_rate": ("Runs over a budget", "share"),
+    "task_completion_rate": ("Tasks completed", "share"),
+    "cost_usd": ("Cost of a run", "usd"),
+    "latency_ms": ("Duration of a run", "ms"),
+    "runs": ("Runs judged", "runs"),
+}
+# The lines of a chart in their order, and what colours them.
+_MARKS = {"": "s0", "p50": "s0", "p95": "s1", "error": "error", "warning": "warning", "note": "note"}
+_CURVES = {"pass_at_k": ("at least one (pass@k)", "s0"), "pass_hat_k": ("all of them (pass^k)", "s1")}
+_NIGHTS = 30
+_MAX_NAMES = 20
 _MAX_CASES = 100
 _MAX_GROUPS = 60
 _MAX_REASONS = 60
-
-
-class Rule(NamedTuple):
-    """One rule that fired: how often, in how many runs, and where the report tells the first of them."""
-
-    severity: str
-    name: str
-    findings: int
-    runs: int
-    anchor: str | None
 
 
 def render(evaluation: Evaluation, connection: "DuckDBPyConnection") -> str:
@@ -44,35 +52,48 @@ def render(evaluation: Evaluation, connection: "DuckDBPyConnection") -> str:
         evaluation: What was found.
         connection: The store, open to read, where the runs are.
     """
-    story = timeline.tell(evaluation, connection)
-    style = Markup(_file("report.css"))  # noqa: S704
+    connection.execute(timeline.sql("report_scope.sql"), _scope(evaluation))
+    style, script = (Markup(_file(name)) for name in ("report.css", "report.js"))  # noqa: S704
+    trends = _trends(evaluation, connection)
     return (
         _environment()
         .from_string(_file("report.html.jinja"))
         .render(
             style=style,
-            style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+            style_hash=_digest(style),
+            script=script,
+            script_hash=_digest(script),
             evaluation=evaluation,
             verdict=summary.verdict(evaluation),
             verdict_line=summary.verdict_line(evaluation),
-            severities=summary.severities(evaluation),
             tiles=_tiles(evaluation, connection),
-            rules=_rules(evaluation, story),
-            story=story,
+            story=timeline.tell(evaluation, connection),
+            resolved=evaluation.night.resolved if evaluation.night else (),
             cases=summary.open_cases(evaluation)[:_MAX_CASES],
             more_cases=len(summary.open_cases(evaluation)[_MAX_CASES:]),
-            charts=[(chart.title, charts.svg(chart)) for chart in _charts(evaluation, connection)],
+            trends=trends,
+            nights=len(trends[0].labels) if trends else 0,
+            charts=[(chart.title, charts.svg(chart)) for chart in _charts(connection)],
+            success=_success(evaluation),
+            groups=_groups(connection),
             distributions=summary.distributions(evaluation)[:_MAX_GROUPS],
             more_distributions=len(summary.distributions(evaluation)[_MAX_GROUPS:]),
             numbers=summary.numbers(evaluation)[:_MAX_GROUPS],
             unjudged=summary.unjudged(evaluation)[:_MAX_REASONS],
             more_unjudged=len(summary.unjudged(evaluation)[_MAX_REASONS:]),
+            blind=Counter(row.evaluator for row in evaluation.not_evaluable if row.kind != NO_RULE).most_common(),
             without_rule=summary.without_rule(evaluation),
             gaps=[line for line in completeness.of_store(connection) if line.state != "ok"],
+            lines=lines,
+            show=show,
             summary=summary,
             release=version("agenttrace-otel"),
         )
     )
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _file(name: str) -> str:
@@ -90,12 +111,12 @@ def _inert(value: Any) -> Any:
     return value if isinstance(value, Markup) or not isinstance(value, str) else terminal.inert_lines(value)
 
 
-def _window(evaluation: Evaluation) -> dict[str, Any]:
-    return {"since": evaluation.run["since"], "until": evaluation.run["until"]}
+def _scope(evaluation: Evaluation) -> dict[str, Any]:
+    return {"runs": evaluation.judged, "since": evaluation.run["since"], "until": evaluation.run["until"]}
 
 
 def _tiles(evaluation: Evaluation, connection: "DuckDBPyConnection") -> list[tuple[str, str]]:
-    totals = show.rows(connection, timeline.sql("report_totals.sql"), _window(evaluation))[0]
+    totals = show.rows(connection, timeline.sql("report_totals.sql"))[0]
     span = f"{show.moment(totals['first_start'])} to {show.moment(totals['last_start'])} UTC"
     return [
         ("runs judged", f"{evaluation.run['trajectories']:,}"),
@@ -109,37 +130,64 @@ def _tiles(evaluation: Evaluation, connection: "DuckDBPyConnection") -> list[tup
     ]
 
 
-def _rules(evaluation: Evaluation, story: timeline.Story) -> list[Rule]:
-    places = {run.run_id: run.anchor for run in story.runs}
-    counted = Counter((finding.severity, summary.rule(finding)) for finding in evaluation.findings)
-    runs: dict[tuple[str, str], dict[str | None, None]] = {}
-    for finding in evaluation.findings:
-        runs.setdefault((finding.severity, summary.rule(finding)), {})[finding.trajectory_id] = None
-    rules = [
-        Rule(*key, count, len(runs[key]), next((places[run] for run in runs[key] if run in places), None))
-        for key, count in counted.items()
-    ]
-    return sorted(rules, key=lambda rule: (summary.SEVERITIES.index(rule.severity), -rule.findings, rule.name))
+def _charts(connection: "DuckDBPyConnection") -> list[charts.Histogram]:
+    spreads = {row["metric"]: row for row in show.rows(connection, timeline.sql("report_spread.sql"))}
+    return [_histogram(connection, title, unit, spreads[metric]) for metric, title, unit in _DRAWN if metric in spreads]
 
 
-def _charts(evaluation: Evaluation, connection: "DuckDBPyConnection") -> list[charts.Histogram]:
-    window = _window(evaluation)
-    spreads = {row["metric"]: row for row in show.rows(connection, timeline.sql("report_spread.sql"), window)}
-    return [
-        _histogram(connection, title, unit, spreads[metric], window)
-        for metric, title, unit in _DRAWN
-        if metric in spreads
-    ]
-
-
-def _histogram(
-    connection: "DuckDBPyConnection", title: str, unit: str, spread: show.Row, window: dict[str, Any]
-) -> charts.Histogram:
+def _histogram(connection: "DuckDBPyConnection", title: str, unit: str, spread: show.Row) -> charts.Histogram:
     upper = charts.axis_end(spread["highest"], spread["p95"])
-    parameters = {**window, "metric": spread["metric"], "upper": upper, "bins": charts.BINS}
+    parameters = {"metric": spread["metric"], "upper": upper, "bins": charts.BINS}
     counts = [0] * charts.BINS
     beyond = 0
     for row in show.rows(connection, timeline.sql("report_bins.sql"), parameters):
         counts[row["bin"]] = row["n"]
         beyond += row["beyond"]
     return charts.Histogram(title, unit, upper, counts, beyond, [("p50", spread["p50"]), ("p95", spread["p95"])])
+
+
+def _trends(evaluation: Evaluation, connection: "DuckDBPyConnection") -> list[lines.Chart]:
+    """Returns what was measured in the last nights; a chart needs values of two of them."""
+    if evaluation.night is None:
+        return []
+    found = show.rows(connection, timeline.sql("report_trends.sql"), {"night": evaluation.night.date, "most": _NIGHTS})
+    nights = list(dict.fromkeys(row["night"] for row in found))
+    points: dict[tuple[str, str], dict[str, lines.Point]] = {}
+    for row in found:
+        point = lines.Point(row["value"], row["low"], row["high"])
+        points.setdefault((row["metric"], row["point"]), {})[row["night"]] = point
+    charted: list[lines.Chart] = []
+    for metric, (title, unit) in _TRENDS.items():
+        drawn = [
+            lines.Line(
+                name or title, [by_night.get(night, lines.Point(None)) for night in nights], _MARKS.get(name, "s0")
+            )
+            for (found_metric, name), by_night in sorted(
+                points.items(), key=lambda item: list(_MARKS).index(item[0][1])
+            )
+            if found_metric == metric and any(point.value for point in by_night.values())
+        ]
+        if drawn and sum(point.value is not None for point in drawn[0].points) > 1:
+            charted.append(lines.Chart(title, unit, [night[5:] for night in nights], drawn))
+    return charted
+
+
+def _success(evaluation: Evaluation) -> lines.Chart | None:
+    """Returns pass@k and pass^k over k; None where no task was tried twice."""
+    curves: dict[str, list[Measurement]] = {}
+    for measurement in evaluation.measurements:
+        if measurement.metric in _CURVES and list(measurement.dimensions) == ["k"]:
+            curves.setdefault(measurement.metric, []).append(measurement)
+    drawn = [
+        lines.Line(name, [lines.Point(m.value, m.low, m.high) for m in curves[metric]], mark)
+        for metric, (name, mark) in _CURVES.items()
+        if metric in curves
+    ]
+    labels = [str(m.dimensions["k"]) for m in next(iter(curves.values()), list[Measurement]())]
+    return lines.Chart("Tasks passed in k trials", "share", labels, drawn) if len(labels) > 1 else None
+
+
+def _groups(connection: "DuckDBPyConnection") -> list[tuple[str, list[show.Row]]]:
+    """Returns agents, tasks and models with their percentiles, those that cost the most first."""
+    found = show.rows(connection, timeline.sql("report_groups.sql"), {"most": _MAX_NAMES})
+    return [(kind, list(rows)) for kind, rows in groupby(found, key=lambda row: str(row["kind"]))]

@@ -40,6 +40,8 @@ def _suites(evaluation: Evaluation) -> dict[str, list[str]]:
             suites.setdefault(row.evaluator, []).append(
                 _case(row.evaluator, NO_RULE, f"<skipped message={_attribute(row.reason)}/>")
             )
+    if evaluation.night is not None:
+        suites["night"] = _night(evaluation)
     if evaluation.cases:
         suites["cases"] = _cases(evaluation)
     for gate in evaluation.gate:
@@ -47,6 +49,14 @@ def _suites(evaluation: Evaluation) -> dict[str, list[str]]:
         body = "" if gate["passed"] else f"<{tag} message={_attribute(summary.gate_text(gate))}/>"
         suites.setdefault("thresholds", []).append(_case("thresholds", gate["threshold"], body))
     return {name: cases or [_case(name, "no findings", "")] for name, cases in suites.items()}
+
+
+def _night(evaluation: Evaluation) -> list[str]:
+    tag = "skipped" if evaluation.run["trajectories"] else "failure"
+    bodies = [f"<{tag} message={_attribute(line)}/>" for line in summary.alarms(evaluation)]
+    return [_case("night", f"arrival {number}", body) for number, body in enumerate(bodies, 1)] or [
+        _case("night", "arrival", "")
+    ]
 
 
 def _cases(evaluation: Evaluation) -> list[str]:

@@ -18,7 +18,9 @@ def render(evaluation: Evaluation) -> str:
     """Returns verdict, findings, cases that did not pass, thresholds, measurements and what could not be judged."""
     blocks = [
         f"## agenttrace: {summary.verdict_line(evaluation)}",
+        *_night(evaluation),
         *_findings(evaluation),
+        *_resolved(evaluation),
         *_cases(evaluation),
         *_gate(evaluation),
         *_measurements(evaluation),
@@ -35,6 +37,22 @@ def code(text: str, width: int = _MESSAGE_WIDTH) -> str:
     return f"{fence} {line} {fence}" if longest else f"{fence}{line}{fence}"
 
 
+def _night(evaluation: Evaluation) -> Iterator[str]:
+    if alarms := summary.alarms(evaluation):
+        yield "\n".join(f"- **alarm**: {code(line)}" for line in alarms)
+    if news := summary.news(evaluation):
+        yield "\n".join(f"- {code(line)}" for line in news)
+
+
+def _resolved(evaluation: Evaluation) -> Iterator[str]:
+    resolved = evaluation.night.resolved if evaluation.night else []
+    if resolved:
+        yield "### Resolved"
+        yield "\n".join(f"- {code(summary.rule(each))}: {code(each.message)}" for each in resolved[:MAX_FINDINGS])
+    if (more := len(resolved) - MAX_FINDINGS) > 0:
+        yield f"... and {more:,} more."
+
+
 def _findings(evaluation: Evaluation) -> Iterator[str]:
     shown = evaluation.findings[:MAX_FINDINGS]
     for severity in summary.SEVERITIES:
@@ -42,7 +60,7 @@ def _findings(evaluation: Evaluation) -> Iterator[str]:
         if found:
             yield f"### {severity.capitalize()}s"
             yield "\n".join(
-                f"- {code(summary.rule(finding))} in run {code((finding.trajectory_id or '-')[:12])}: "
+                f"- {code(summary.occurrence(finding))} in run {code((finding.trajectory_id or '-')[:12])}: "
                 f"{code(finding.message)}"
                 for finding in found
             )

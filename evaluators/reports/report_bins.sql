@@ -5,10 +5,7 @@ WITH numbers AS (
         WHEN 'latency_ms' THEN duration_ms
         ELSE total_tokens::DOUBLE
     END AS x
-    FROM trajectories
-    WHERE complete
-      AND ($since::TIMESTAMPTZ IS NULL OR start_time >= $since::TIMESTAMPTZ)
-      AND ($until::TIMESTAMPTZ IS NULL OR start_time < $until::TIMESTAMPTZ)
+    FROM trajectories SEMI JOIN reported USING (trajectory_id)
 )
 SELECT
     least(floor(x / $upper * $bins), $bins - 1)::INTEGER AS bin, count(*) AS n, count(*) FILTER (x > $upper) AS beyond

@@ -5,10 +5,7 @@ WITH numbers AS (
         {'metric': 'latency_ms', 'x': duration_ms},
         {'metric': 'total_tokens', 'x': total_tokens::DOUBLE}
     ], recursive := TRUE)
-    FROM trajectories
-    WHERE complete
-      AND ($since::TIMESTAMPTZ IS NULL OR start_time >= $since::TIMESTAMPTZ)
-      AND ($until::TIMESTAMPTZ IS NULL OR start_time < $until::TIMESTAMPTZ)
+    FROM trajectories SEMI JOIN reported USING (trajectory_id)
 )
 SELECT metric, count(x) AS n, max(x) AS highest, quantile_cont(x, 0.5) AS p50, quantile_cont(x, 0.95) AS p95
 FROM numbers

@@ -13,7 +13,7 @@ WITH ranked AS (
 )
 SELECT
     trajectory_id, span_id, step_index, kind, name, agent_name, tool_name, model, status, mutability, effect, origin,
-    duration_ms, input_tokens, output_tokens, cost_usd, error_type, error_source, place, steps,
+    parent_span_id, turn_span_id, epoch_us(start_time) AS began_us, duration_ms, input_tokens, output_tokens, cost_usd, error_type, error_source, place, steps,
     left(arguments::VARCHAR, 4000) AS arguments, len(arguments::VARCHAR) AS arguments_length,
     left(observation::VARCHAR, 2000) AS observation, len(observation::VARCHAR) AS observation_length,
     left(thought, 2000) AS thought, len(thought) AS thought_length,

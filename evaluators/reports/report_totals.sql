@@ -1,4 +1,4 @@
--- What was judged, in one row: the runs in the evaluation's window that have ended.
+-- What was judged, in one row.
 SELECT
     count(*) AS runs,
     coalesce(sum(tool_call_count), 0)::BIGINT AS tool_calls,
@@ -10,7 +10,4 @@ SELECT
     min(start_time) AT TIME ZONE 'UTC' AS first_start,
     max(start_time) AT TIME ZONE 'UTC' AS last_start,
     list_sort(list(DISTINCT agent_name) FILTER (WHERE agent_name IS NOT NULL))[:8] AS agents
-FROM trajectories
-WHERE complete
-  AND ($since::TIMESTAMPTZ IS NULL OR start_time >= $since::TIMESTAMPTZ)
-  AND ($until::TIMESTAMPTZ IS NULL OR start_time < $until::TIMESTAMPTZ)
+FROM trajectories SEMI JOIN reported USING (trajectory_id)

@@ -11,6 +11,8 @@ from agenttrace.evaluators.results import Evaluation, Finding
 # GitHub takes 25,000 results per run, and shows the first 5,000.
 MAX_FINDINGS = 5_000
 _MESSAGE_WIDTH = 1_000
+# A fault that is back is new to whoever had closed it.
+_BASELINE = {"new": "new", "back": "new", "known": "unchanged", "resolved": "absent"}
 
 
 def render(evaluation: Evaluation) -> str:
@@ -19,7 +21,8 @@ def render(evaluation: Evaluation) -> str:
     Source:
         OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0.
     """
-    rules = list(dict.fromkeys(summary.rule(finding) for finding in evaluation.findings))
+    findings = [*evaluation.findings[:MAX_FINDINGS], *(evaluation.night.resolved if evaluation.night else ())]
+    rules = list(dict.fromkeys(summary.rule(finding) for finding in findings))
     driver = {
         "name": "agenttrace",
         "version": version("agenttrace-otel"),
@@ -27,7 +30,7 @@ def render(evaluation: Evaluation) -> str:
     }
     run = {
         "tool": {"driver": driver},
-        "results": [_result(finding) for finding in evaluation.findings[:MAX_FINDINGS]],
+        "results": [_result(finding) for finding in findings[:MAX_FINDINGS]],
         "properties": {"verdict": summary.verdict_line(evaluation)},
     }
     log = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
@@ -36,7 +39,8 @@ def render(evaluation: Evaluation) -> str:
 
 def _result(finding: Finding) -> dict[str, Any]:
     place = {"name": finding.trajectory_id or "-", "kind": "trajectory"}
-    return {
+    baseline = {"baselineState": _BASELINE[finding.state]} if finding.state in _BASELINE else {}
+    return baseline | {
         "ruleId": summary.rule(finding),
         "level": finding.severity,
         "message": {"text": terminal.cut(finding.message, _MESSAGE_WIDTH)},

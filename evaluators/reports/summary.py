@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from agenttrace import show
-from agenttrace.evaluators.results import NO_RULE, Evaluation, Finding, Measurement
+from agenttrace.evaluators.results import NO_RULE, Evaluation, Finding, Measurement, Night
 
 SEVERITIES = ("error", "warning", "note")
 # Of pass@k and pass^k these are shown; --format json has every k, and thresholds may name it.
@@ -49,11 +49,13 @@ def verdict(evaluation: Evaluation) -> str:
 
 def verdict_line(evaluation: Evaluation) -> str:
     """Returns the verdict with what it rests on, in one line."""
+    night = evaluation.night
+    text = f"{verdict(evaluation)}: {f'night of {night.date}, ' if night else ''}"
+    if night is not None and not evaluation.run["trajectories"]:
+        return text + _nothing(night)
     counts = severities(evaluation)
     found = [_count(number, severity) for severity, number in counts.items() if number]
-    text = (
-        f"{verdict(evaluation)}: {_count(evaluation.run['trajectories'], 'run')}, {', '.join(found) or 'no findings'}"
-    )
+    text += f"{_count(evaluation.run['trajectories'], 'run')}, {', '.join(found) or 'no findings'}"
     if lacking := sum(row.kind != NO_RULE for row in evaluation.not_evaluable):
         text += f", {_count(lacking, 'verdict')} not possible"
     if evaluation.cases:
@@ -61,6 +63,60 @@ def verdict_line(evaluation: Evaluation) -> str:
     if failed := [gate for gate in evaluation.gate if gate["passed"] is False]:
         text += f", {_count(len(failed), 'threshold')} missed"
     return text
+
+
+def _nothing(night: Night) -> str:
+    """Returns why a night judged nothing; a store that nothing comes into any more must not look well."""
+    if night.seen:
+        return f"none of {_count(night.seen, 'run')} is in the sample"
+    since = f"nothing has arrived since {night.arrived_until[:16].replace('T', ' ')} UTC" if night.arrived_until else ""
+    waiting = f"{_count(night.open, 'run')} not ended yet" if night.open else ""
+    return ", ".join(filter(None, (waiting, since))) or "nothing has ever arrived"
+
+
+def alarms(evaluation: Evaluation) -> list[str]:
+    """Returns what is wrong with the arrival of runs: nothing came, or an agent has fallen silent."""
+    night = evaluation.night
+    if night is None:
+        return []
+    lines = [f"agent {name} has not run, which ran {runs:.3g} times a night" for name, runs in night.silent]
+    if not night.seen:
+        lines.insert(0, f"{_nothing(night)}; agenttrace doctor says what is wrong with the set-up")
+    return lines
+
+
+def news(evaluation: Evaluation) -> list[str]:
+    """Returns how a night compares with those before: faults by state, and what else a reader has to know of it."""
+    night = evaluation.night
+    if night is None:
+        return []
+    faults = {(finding.state, finding.fingerprint) for finding in [*evaluation.findings, *night.resolved]}
+    counts = Counter(state for state, _ in faults)
+    parts = [
+        _count(counts["new"], "new fault"),
+        *(f"{counts[state]:,} {state}" for state in ("back", "known", "resolved")),
+    ]
+    lines = [
+        f"since the night of {night.previous}: {', '.join(parts)}"
+        if night.previous
+        else "the first night: no other to compare with"
+    ]
+    if night.sample is not None:
+        lines.append(
+            f"a sample of {night.sample:.3g}: {evaluation.run['trajectories']:,} of {_count(night.seen, 'run')}"
+        )
+    if night.open:
+        lines.append(f"{_count(night.open, 'run')} not ended yet, to be judged in a later night")
+    if night.withdrawn:
+        lines.append(
+            f"{_count(night.withdrawn, 'finding')} of earlier nights withdrawn: more of these runs has arrived"
+        )
+    return lines
+
+
+def occurrence(finding: Finding) -> str:
+    """Returns the rule that fired, with the state of the fault where nights are compared."""
+    return f"{finding.state} {rule(finding)}" if finding.state else rule(finding)
 
 
 def severities(evaluation: Evaluation) -> dict[str, int]:

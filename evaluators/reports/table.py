@@ -16,7 +16,7 @@ _NAME_WIDTH = 80
 
 def render(evaluation: Evaluation) -> str:
     """Returns findings, open cases, thresholds, measurements, what could not be judged, and the verdict."""
-    parts = (_findings, _cases, _gate, _measurements, _unjudged)
+    parts = (_findings, _resolved, _cases, _gate, _measurements, _unjudged, _night)
     sections = (part(evaluation) for part in parts)
     blocks = ["\n".join(lines) for section in sections if (lines := list(section))]
     return "\n\n".join([*blocks, summary.verdict_line(evaluation)])
@@ -34,6 +34,21 @@ def _finding(finding: Finding) -> Iterator[str]:
     run = "" if finding.trajectory_id is None else f"  run {terminal.inert(finding.trajectory_id[:12])}"
     yield f"{finding.severity:7}  {terminal.inert(summary.rule(finding))}{run}{state}"
     yield f"         {terminal.cut(finding.message, _MESSAGE_WIDTH)}"
+
+
+def _resolved(evaluation: Evaluation) -> Iterator[str]:
+    resolved = evaluation.night.resolved if evaluation.night else []
+    if resolved:
+        yield "resolved: not seen for long enough"
+    for finding in resolved[:MAX_FINDINGS]:
+        yield f"  {terminal.inert(summary.rule(finding))}: {terminal.cut(finding.message, _MESSAGE_WIDTH)}"
+    if (more := len(resolved) - MAX_FINDINGS) > 0:
+        yield f"  ... and {more:,} more; --format json has all of them"
+
+
+def _night(evaluation: Evaluation) -> Iterator[str]:
+    for line in (*summary.alarms(evaluation), *summary.news(evaluation)):
+        yield terminal.inert(line)
 
 
 def _cases(evaluation: Evaluation) -> Iterator[str]:

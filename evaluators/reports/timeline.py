@@ -1,7 +1,8 @@
-"""Runs with findings, told step by step, for a report."""
+"""Faults, each with runs that have it, told step by step, for a report."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +13,10 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 # A report has to open in a browser: peers' reports of 80 MB do not. The worst runs come first, and the cut is said.
-MAX_RUNS = 40
+MAX_FAULTS = 200
+MAX_RUNS = 60
+_MAX_RUNS_PER_FAULT = 3
+_MAX_LISTED = 30
 MAX_STEPS = 60
 MAX_FINDINGS_PER_RUN = 20
 _SHORT_TEXT = 160
@@ -43,7 +47,10 @@ class Block(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One step: what was done, how it went, and what is wrong with it; `gap` steps before it are left out."""
+    """One step: what was done, how it went, and what is wrong with it; `gap` steps before it are left out.
+
+    `bar` is when it began and how long it took, in percent of the run; None where that is not known.
+    """
 
     anchor: str
     kind: str
@@ -55,10 +62,14 @@ class Entry(NamedTuple):
     findings: Sequence[Finding]
     is_related: bool
     gap: int
+    bar: tuple[float, float] | None
 
 
 class Told(NamedTuple):
-    """One run with its findings, worst first; `more_findings` are left out, and `more_steps` after the last entry."""
+    """One run with its findings, worst first; `more_findings` are left out, and `more_steps` after the last entry.
+
+    Several entries in one row are calls that ran side by side.
+    """
 
     anchor: str
     run_id: str
@@ -69,38 +80,126 @@ class Told(NamedTuple):
     final_response: str | None
     findings: Sequence[tuple[Finding, str | None]]
     more_findings: int
-    entries: Sequence[Entry]
+    rows: Sequence[Sequence[Entry]]
     more_steps: int
 
 
-class Story(NamedTuple):
-    """The runs that are told; `left_out` further runs have findings, too, and `elsewhere` findings have no run."""
+class Occurrence(NamedTuple):
+    """A run with a fault that is not told here; `anchor` leads to where it is told, if it is."""
 
-    runs: Sequence[Told]
+    run_id: str
+    anchor: str | None
+    message: str
+
+
+class Fault(NamedTuple):
+    """One fault: all findings of one fingerprint. Some of its runs are told, `more` neither told nor listed."""
+
+    anchor: str
+    severity: str
+    state: str | None
+    rule: str
+    tool: str | None
+    place: str
+    findings: int
+    runs: int
+    message: str
+    told: Sequence[Told]
+    listed: Sequence[Occurrence]
+    more: int
+
+
+class Story(NamedTuple):
+    """The faults, worst first; `left_out` further ones are not told."""
+
+    faults: Sequence[Fault]
     left_out: int
-    elsewhere: Sequence[Finding]
+
+    @property
+    def severities(self) -> Mapping[str, int]:
+        """How many of them have each severity, worst first."""
+        return Counter(fault.severity for fault in self.faults)
+
+    @property
+    def states(self) -> Mapping[str, int]:
+        """How many of them have each state, where nights are compared."""
+        return Counter(fault.state for fault in self.faults if fault.state)
 
 
 def tell(evaluation: Evaluation, connection: "DuckDBPyConnection") -> Story:
-    """Reads the runs with findings, those with the worst and the most first."""
+    """Reads the runs of the worst faults; each run is told once, with the first of its faults."""
+    by_fault: dict[str, list[Finding]] = {}
     by_run: dict[str, list[Finding]] = {}
     for finding in evaluation.findings:
-        if finding.trajectory_id is not None:
-            by_run.setdefault(finding.trajectory_id, []).append(finding)
-    ranked = sorted(by_run, key=lambda run: (_weight(by_run[run]), run))
-    chosen = ranked[:MAX_RUNS]
-    faulty = [f"{run} {span_id}" for run in chosen for span_id in _span_ids(by_run[run])]
-    heads = {row["trajectory_id"]: row for row in show.rows(connection, sql("report_runs.sql"), {"runs": chosen})}
+        by_fault.setdefault(finding.fingerprint, []).append(finding)
+        by_run.setdefault(finding.trajectory_id or "", []).append(finding)
+    ranked = sorted(by_fault.values(), key=_weight)
+    faults = ranked[:MAX_FAULTS]
+    chosen = _choose(faults, by_run)
+    first = [findings[0].trajectory_id for findings in faults]
+    runs = [run for told in chosen for run in told]
+    heads = {row["trajectory_id"]: row for row in show.rows(connection, sql("report_runs.sql"), {"runs": runs + first})}
+    faulty = [f"{run} {span_id}" for run in runs for span_id in _span_ids(by_run[run])]
     steps: dict[str, list[show.Row]] = {}
-    parameters = {"runs": chosen, "faulty": faulty, "limit": MAX_STEPS}
-    for step in show.rows(connection, sql("report_steps.sql"), parameters):
+    for step in show.rows(connection, sql("report_steps.sql"), {"runs": runs, "faulty": faulty, "limit": MAX_STEPS}):
         steps.setdefault(step["trajectory_id"], []).append(step)
-    told = [
-        _told(f"run-{number}", heads.get(run, {}), run, by_run[run], steps.get(run, []))
-        for number, run in enumerate(chosen, 1)
-    ]
-    elsewhere = [finding for finding in evaluation.findings if finding.trajectory_id is None]
-    return Story(told, len(ranked) - len(chosen), elsewhere[:MAX_FINDINGS_PER_RUN])
+    anchors = {run: f"run-{number}" for number, run in enumerate(runs, 1)}
+    told = {run: _told(anchors[run], heads.get(run, {}), run, by_run[run], steps.get(run, [])) for run in runs}
+    return Story(
+        [
+            _fault(f"fault-{number}", findings, heads, [told[run] for run in mine], anchors)
+            for number, (findings, mine) in enumerate(zip(faults, chosen, strict=True), 1)
+        ],
+        len(ranked) - len(faults),
+    )
+
+
+def _choose(faults: Sequence[Sequence[Finding]], by_run: Mapping[str, Sequence[Finding]]) -> list[list[str]]:
+    """Returns which runs are told with each fault: those with the most findings."""
+    taken: set[str] = set()
+    chosen: list[list[str]] = []
+    for findings in faults:
+        runs = {finding.trajectory_id for finding in findings if finding.trajectory_id is not None} - taken
+        room = min(_MAX_RUNS_PER_FAULT, MAX_RUNS - len(taken))
+        chosen.append(sorted(runs, key=lambda run: (_counts(by_run[run]), run))[:room])
+        taken.update(chosen[-1])
+    return chosen
+
+
+def _fault(
+    anchor: str,
+    findings: Sequence[Finding],
+    heads: Mapping[str, show.Row],
+    told: Sequence[Told],
+    anchors: Mapping[str, str],
+) -> Fault:
+    first = findings[0]
+    head = heads.get(first.trajectory_id or "", {})
+    shown = {run.run_id for run in told}
+    messages = {finding.trajectory_id: finding.message for finding in reversed(findings) if finding.trajectory_id}
+    others = [run for run in messages if run not in shown]
+    # Those that are told elsewhere first: there is more to see of them.
+    others.sort(key=lambda run: (run not in anchors, run))
+    return Fault(
+        anchor=anchor,
+        severity=first.severity,
+        state=first.state,
+        rule=f"{first.evaluator}/{first.kind}",
+        tool=first.tool_name,
+        place=", ".join(_place(head)),
+        findings=len(findings),
+        runs=len(messages),
+        message=first.message,
+        told=told,
+        listed=[Occurrence(run, anchors.get(run), messages[run]) for run in others[:_MAX_LISTED]],
+        more=len(others[_MAX_LISTED:]),
+    )
+
+
+def _place(head: show.Row) -> Iterator[str]:
+    for label, column in (("agent", "agent_name"), ("task", "task_id"), ("service", "service_name")):
+        if head.get(column) is not None:
+            yield f"{label} {head[column]}"
 
 
 def sql(name: str) -> str:
@@ -108,7 +207,14 @@ def sql(name: str) -> str:
     return files("agenttrace.evaluators.reports").joinpath(name).read_text(encoding="utf-8")
 
 
-def _weight(findings: Iterable[Finding]) -> tuple[int, ...]:
+def _weight(findings: Sequence[Finding]) -> tuple[Any, ...]:
+    """Worst first, of equal ones those that are news, then the commonest."""
+    first = findings[0]
+    news = ("new", "back").index(first.state) if first.state in ("new", "back") else 2
+    return (*_counts([first]), news, -len(findings), first.evaluator, first.kind, first.fingerprint)
+
+
+def _counts(findings: Iterable[Finding]) -> tuple[int, ...]:
     # Negative counts, worst severity first: more is earlier.
     ranks = [RANK[finding.severity] for finding in findings]
     return tuple(-ranks.count(rank) for rank in (3, 2, 1))
@@ -136,7 +242,7 @@ def _told(anchor: str, head: show.Row, run: str, findings: list[Finding], steps:
         final_response=head.get("final_response"),
         findings=[(finding, anchors.get(finding.span_id or "")) for finding in shown],
         more_findings=len(findings) - len(shown),
-        entries=list(_entries(anchors, findings, steps)),
+        rows=list(_rows(head, anchors, findings, steps)),
         more_steps=steps[-1]["steps"] - steps[-1]["place"] if steps else 0,
     )
 
@@ -157,7 +263,36 @@ def _run_facts(head: show.Row) -> Iterator[str]:
         yield "not ended"
 
 
-def _entries(anchors: dict[str, str], findings: list[Finding], steps: list[show.Row]) -> Iterator[Entry]:
+def _rows(
+    head: show.Row, anchors: dict[str, str], findings: list[Finding], steps: list[show.Row]
+) -> Iterator[Sequence[Entry]]:
+    """Puts calls that ran side by side into one row."""
+    row: list[Entry] = []
+    last: show.Row = {}
+    end = 0.0
+    for step, entry in _entries(head, anchors, findings, steps):
+        if row and not (_is_beside(step, last) and not entry.gap and step["began_us"] < end):
+            yield row
+            row, end = [], 0.0
+        row.append(entry)
+        last = step
+        if step["began_us"] is not None:
+            end = max(end, step["began_us"] + 1000 * (step["duration_ms"] or 0))
+    if row:
+        yield row
+
+
+def _is_beside(step: show.Row, last: show.Row) -> bool:
+    """Tells whether two calls of tools may be parallel: asked for together, or made by the same caller."""
+    if step["kind"] != "tool" or last["kind"] != "tool" or step["began_us"] is None:
+        return False
+    place = "parent_span_id" if step["turn_span_id"] is None else "turn_span_id"
+    return step[place] is not None and step[place] == last[place]
+
+
+def _entries(
+    head: show.Row, anchors: dict[str, str], findings: list[Finding], steps: list[show.Row]
+) -> Iterator[tuple[show.Row, Entry]]:
     at_fault: dict[str | None, list[Finding]] = {}
     for finding in findings[:MAX_FINDINGS_PER_RUN]:
         at_fault.setdefault(finding.span_id, []).append(finding)
@@ -170,19 +305,31 @@ def _entries(anchors: dict[str, str], findings: list[Finding], steps: list[show.
             # The run's own span, of which the head has told everything.
             before = 1
             continue
-        yield Entry(
-            anchor=anchors[step["span_id"]],
-            kind=step["kind"],
-            place="" if step["step_index"] is None else str(step["step_index"]),
-            title=_title(step),
-            status=step["status"],
-            facts=list(_facts(step)),
-            blocks=blocks,
-            findings=faults,
-            is_related=step["span_id"] in related,
-            gap=step["place"] - before - 1,
+        yield (
+            step,
+            Entry(
+                anchor=anchors[step["span_id"]],
+                kind=step["kind"],
+                place="" if step["step_index"] is None else str(step["step_index"]),
+                title=_title(step),
+                status=step["status"],
+                facts=list(_facts(step)),
+                blocks=blocks,
+                findings=faults,
+                is_related=step["span_id"] in related,
+                gap=step["place"] - before - 1,
+                bar=_bar(head, step),
+            ),
         )
         before = step["place"]
+
+
+def _bar(head: show.Row, step: show.Row) -> tuple[float, float] | None:
+    if not head or not head["duration_ms"] or None in (head["began_us"], step["began_us"], step["duration_ms"]):
+        return None
+    whole_us = head["duration_ms"] * 1000
+    begin = min(max((step["began_us"] - head["began_us"]) / whole_us, 0.0), 1.0)
+    return round(100 * begin, 2), round(100 * min(step["duration_ms"] * 1000 / whole_us, 1.0 - begin), 2)
 
 
 def _title(step: show.Row) -> str:
