@@ -7,7 +7,7 @@ as long, and are set beside 1,000,000 in the same run).
   `trajectories` that a scan in the query's own plan reads, each once, as max(). Every evaluator has a rule to hold the
   runs against, and most runs keep it.
 - A whole evaluation, as `agenttrace evaluate` does it, in a process of its own, with its peak memory.
-- The evaluation of one new day with 1, 30 and 365 days in the store.
+- The nightly job over one new day with 1, 30 and 365 days in the store, of which earlier nights have judged the others.
 
 All with `memory_limit = 2GB`.
 """
@@ -21,7 +21,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime
 from importlib import resources
 from multiprocessing import get_context
 from pathlib import Path
@@ -31,8 +31,10 @@ import duckdb
 from ratios import Figure, Work, measure, report
 
 from agenttrace.config import Settings
-from agenttrace.evaluators import catalog, prepare, run
+from agenttrace.evaluators import catalog, nightly, prepare, run
 from agenttrace.evaluators.catalog import Evaluator
+from agenttrace.evaluators.results import Evaluation
+from agenttrace.store import SCHEMA_VERSION, open_store
 
 SPANS = 1_000_000
 A_DAY = 20_000
@@ -75,9 +77,9 @@ def main(spans: int = SPANS) -> bool:
         one_slice = sizes[f"{SPANS:,} spans"]
         tables = {f"evaluators over {SPANS:,} spans, to the scan of their columns": scans(one_slice, config)}
         facts: dict[str, Any] = {}
-        tables["whole evaluation"] = whole(sizes, config, None, GROWTH, 1, facts)
-        days = {f"1 day of {n}": build(folder / f"{n}.duckdb", n * A_DAY) for n in DAYS}
-        tables[f"evaluation of one day, {A_DAY:,} spans"] = whole(days, config, 1, NIGHT, 5, facts)
+        tables["whole evaluation"] = whole(sizes, config, evaluate, GROWTH, 1, facts)
+        days = {f"1 day of {n}": judged_before(build(folder / f"{n}.duckdb", n * A_DAY)) for n in DAYS}
+        tables[f"nightly job over one day, {A_DAY:,} spans"] = whole(days, config, nightly_job, NIGHT, 5, facts)
         return report("evaluators", tables, facts)
 
 
@@ -92,11 +94,19 @@ def build(path: Path, spans: int) -> Path:
     """Writes a store of so many spans, in parts."""
     with duckdb.connect(str(path)) as con:
         con.execute((resources.files("agenttrace") / "schema.sql").read_text(encoding="utf-8"))
-        con.execute("INSERT INTO agenttrace_meta VALUES ('schema_version', '1')")
+        con.execute("INSERT INTO agenttrace_meta VALUES ('schema_version', ?)", [str(SCHEMA_VERSION)])
         for first in range(0, spans, 500_000):
             values = {"first": first, "last": min(first + 500_000, spans), "a_day": A_DAY}
             con.execute(query("steps"), values)
         con.execute(query("trajectories"))
+    return path
+
+
+def judged_before(path: Path) -> Path:
+    """Writes the ledger and the findings of the nights before the last day."""
+    with duckdb.connect(str(path)) as con:
+        for statement in con.extract_statements(query("nights")):
+            con.execute(statement)
     return path
 
 
@@ -156,22 +166,27 @@ def columns(con: duckdb.DuckDBPyConnection, text: str, values: Mapping[str, Any]
 
 
 def whole(
-    stores: Mapping[str, Path], config: Settings, days: int | None, target: float, rounds: int, facts: dict[str, Any]
+    stores: Mapping[str, Path],
+    config: Settings,
+    job: Callable[[Path, Settings], Evaluation],
+    target: float,
+    rounds: int,
+    facts: dict[str, Any],
 ) -> list[Figure]:
-    """Measures evaluations of all, or of the last days, each in a process of its own, against the first of them."""
+    """Measures a job over stores, each time in a process of its own, against that over the first of them."""
     works = [
-        Work(name, functools.partial(_evaluation, name, path, config, days, facts)) for name, path in stores.items()
+        Work(name, functools.partial(_in_process, name, path, config, job, facts)) for name, path in stores.items()
     ]
     figures = measure(works, rounds=rounds)
     return [figures[0], *(replace(figure, target=target) for figure in figures[1:])]
 
 
-def _evaluation(
-    name: str, store: Path, config: Settings, days: int | None, facts: dict[str, Any]
+def _in_process(
+    name: str, store: Path, config: Settings, job: Callable[[Path, Settings], Evaluation], facts: dict[str, Any]
 ) -> Callable[[], float]:
     def work() -> float:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            cpu_s, peak_mb, counts = pool.submit(evaluate, store, config, days).result()
+            cpu_s, peak_mb, counts = pool.submit(limited, job, store, config).result()
         facts[f"{name}: peak memory, MB"] = round(peak_mb)
         facts[f"{name}: runs, findings"] = counts
         return cpu_s
@@ -179,25 +194,32 @@ def _evaluation(
     return work
 
 
-def evaluate(store: Path, config: Settings, days: int | None) -> tuple[float, float, tuple[int, int]]:
-    """Evaluates a store, or its last days; returns processor time, peak memory in MB, counts of runs and findings."""
-    opened = run.open_store
+def limited(
+    job: Callable[[Path, Settings], Evaluation], store: Path, config: Settings
+) -> tuple[float, float, tuple[int, int]]:
+    """Does a job with little memory; returns processor time, peak memory in MB, counts of runs and findings."""
 
     def open_limited(db: Path) -> duckdb.DuckDBPyConnection:
-        con = opened(db)
+        con = open_store(db)
         limit(con)
         return con
 
-    run.open_store = open_limited
-    with opened(store) as con:
-        row = con.execute("SELECT max(start_time)::DATE FROM trajectories").fetchone()
-    last = (row[0] if row else FIRST_DAY.date()) + timedelta(days=1)
-    since = datetime(last.year, last.month, last.day, tzinfo=UTC) - timedelta(days=days) if days else None
+    run.open_store = nightly.open_store = open_limited
     before = resource.getrusage(resource.RUSAGE_SELF)
-    evaluation = run.evaluate(store, config, since=since)
+    evaluation = job(store, config)
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return cpu_s, after.ru_maxrss / 1024, (evaluation.run["trajectories"], len(evaluation.findings))
+
+
+def evaluate(store: Path, config: Settings) -> Evaluation:
+    """Evaluates all runs."""
+    return run.evaluate(store, config)
+
+
+def nightly_job(store: Path, config: Settings) -> Evaluation:
+    """Judges what no night has seen: the last day."""
+    return nightly.judge(store, config, date(2030, 1, 1), nightly.zone("UTC"))
 
 
 def limit(con: duckdb.DuckDBPyConnection) -> None:

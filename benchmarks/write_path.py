@@ -21,7 +21,7 @@ from ratios import Figure, Work, measure, report
 from agenttrace.exporter import DuckDBSpanExporter, sdk_span_row
 from agenttrace.segments import table_of
 from agenttrace.spool import Spool, load_segment, spool_folder
-from agenttrace.store import compact_store, open_store
+from agenttrace.store import SCHEMA_VERSION, compact_store, open_store
 
 SPANS = 8_192
 SMALL = 8
@@ -140,7 +140,7 @@ def fill(db: Path, spans: int) -> Path:
     """Writes a store of so many spans."""
     with duckdb.connect(db) as con:
         con.execute(SCHEMA)
-        con.execute("INSERT INTO agenttrace_meta VALUES ('schema_version', '1')")
+        con.execute("INSERT INTO agenttrace_meta VALUES ('schema_version', ?)", [str(SCHEMA_VERSION)])
         for first in range(0, spans, 1_000_000):
             con.execute(FILL, {"first": first, "last": min(first + 1_000_000, spans)})
     return db
