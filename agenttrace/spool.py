@@ -31,7 +31,7 @@ __all__ = [
     "Spool",
     "default_db",
     "load_segment",
-    "locked",
+    "locked_folder",
     "real_path",
     "spool_folder",
 ]
@@ -305,9 +305,9 @@ def _remove_abandoned(path: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path, wait_s: float) -> Generator[bool]:
-    """Keeps out other processes that ask for the same folder or file; False where one has it all that time."""
-    descriptor = os.open(path, os.O_RDONLY)
+def locked_folder(folder: Path, wait_s: float) -> Generator[bool]:
+    """Keeps out other processes that ask for the same, while writers of segments go on; False where one has it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield _lock(descriptor, wait_s)
     finally:

@@ -25,7 +25,7 @@ from agenttrace.compact import Compacted, Totals, compact, read_totals, release
 from agenttrace.errors import StoreBusyError, StoreError, StoreMissingError
 from agenttrace.limits import AGENT_MEMORY, MEMORY, bound_memory, spill_folder
 from agenttrace.nearby import missing_message
-from agenttrace.spool import Spool, default_db, locked, spool_folder
+from agenttrace.spool import Spool, default_db, locked_folder, spool_folder
 
 if TYPE_CHECKING:
     from agenttrace.config import Settings
@@ -397,7 +397,7 @@ def _create(db: Path, wait_s: float) -> None:
     try:
         private.make_folder(folder)
         # One at a time: whoever comes second would take the log of the first one's store for an orphan.
-        with locked(folder, wait_s) as is_alone:
+        with locked_folder(folder, wait_s) as is_alone:
             if not is_alone:
                 raise StoreBusyError(f"{db}: another process is making it. Try again when it has finished.")
             if path.exists():

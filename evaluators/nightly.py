@@ -6,9 +6,8 @@ ledger, the table `judgements`: neither the time at which a run began nor the cl
 """
 
 import hashlib
-import os
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from difflib import get_close_matches
@@ -22,7 +21,7 @@ from agenttrace.errors import StoreBusyError, UsageError
 from agenttrace.evaluators import catalog, prepare, storing
 from agenttrace.evaluators.results import RANK, Evaluation, Finding, Night
 from agenttrace.evaluators.run import evaluate
-from agenttrace.spool import locked, spool_folder
+from agenttrace.spool import locked_folder, spool_folder
 from agenttrace.store import open_store
 
 NOON = time(12)
@@ -90,10 +89,7 @@ def alone(db: Path, wait_s: float = _WAIT_S) -> Generator[None]:
     """
     folder = spool_folder(db)
     private.make_folder(folder)
-    path = folder / "nightly.lock"
-    with suppress(FileExistsError):
-        os.close(private.create(path))
-    with locked(path, wait_s) as is_alone:
+    with locked_folder(folder, wait_s) as is_alone:
         if not is_alone:
             raise StoreBusyError(
                 f"{db}: another nightly job has been at work for {wait_s / 60:.0f} minutes; wait for its end."

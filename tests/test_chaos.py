@@ -31,7 +31,7 @@ from agenttrace.collectors import intake, otlp
 from agenttrace.collectors.otlp import OTLPReceiver
 from agenttrace.errors import SpoolError, UsageError
 from agenttrace.spans import SpanRow
-from agenttrace.spool import Spool, locked, spool_folder
+from agenttrace.spool import Spool, locked_folder, spool_folder
 from agenttrace.store import compact_store, refresh
 
 # One worker runs them all, so that one process that has loaded everything forks the agents.
@@ -154,7 +154,7 @@ def test_nothing_of_those_who_died_stays(store: Path, make_span: MakeSpan) -> No
 def test_a_store_is_made_by_one_process_at_a_time(store: Path, make_span: MakeSpan) -> None:
     """A second one would take the log of the first one's store for that of a deleted one, and put it aside."""
     Spool(spool_folder(store)).write("spans", [make_span(1)])
-    with locked(spool_folder(store), 0.0) as is_alone:
+    with locked_folder(spool_folder(store), 0.0) as is_alone:
         assert is_alone
         assert compact_store(store, budget_s=1.0) is None
     assert compact_store(store, budget_s=1.0) == (1, 0)
