@@ -118,10 +118,10 @@ build/audit/.installed: | $(VENV)/bin/python
 	@build/audit/bin/python $(PIP) install "pip-audit>=2.9,<3" "cyclonedx-bom>=7,<8"
 	@touch $@
 
-# The wheel's dependencies alone, so that a missing one shows.
+# The wheel's dependencies alone, so that a missing one shows; and pytest, into which a module of it plugs.
 $(CLEAN)/.installed: pyproject.toml | $(VENV)/.installed-dev
 	@echo "Setting up $(CLEAN) (once) ..." >&2
 	@rm -rf $(CLEAN)
 	@$(BIN)/python -m venv $(CLEAN)
-	@$(CLEAN)/bin/python $(PIP) install .
+	@$(CLEAN)/bin/python $(PIP) install . "pytest>=8.3"
 	@touch $@

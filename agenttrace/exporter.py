@@ -11,8 +11,8 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from itertools import islice
 from operator import itemgetter
@@ -56,6 +56,28 @@ _dropped_attributes = itemgetter(SpanRow._fields.index("dropped_attributes_count
 # Where processors and exporters keep the ones that they wrap: the SDK's, ours, Logfire's.
 _INNER = ("_span_processors", "span_exporter", "processor", "exporter", "wrapped_exporter")
 _MAX_WRAPPERS = 8
+
+
+class _Diversion:
+    """Where the exporters of this process write instead of their own stores; None: to these."""
+
+    db: Path | None = None
+
+
+_diversion = _Diversion()
+
+
+@contextmanager
+def diverted(db: Path) -> Generator[None]:
+    """Has every exporter of this process write to another store, whatever the program has configured.
+
+    What ended before is for whoever calls this to flush first, and what ended within it before it is left.
+    """
+    before, _diversion.db = _diversion.db, db
+    try:
+        yield
+    finally:
+        _diversion.db = before
 
 
 class DuckDBSpanExporter(SpanExporter):
@@ -195,10 +217,14 @@ class DuckDBSpanExporter(SpanExporter):
         self._writes.stop()
         self._compact(_COMPACT_BUDGET_S, _END_WAIT_S)
 
+    @property
+    def _store(self) -> Path:
+        return self.db if _diversion.db is None else _diversion.db
+
     def _current_spool(self) -> Spool:
         """Returns the spool of the store that the path names by now: it may lead through a link that was changed."""
         spool = self._spool
-        if spool.folder != (folder := spool_folder(self.db)):
+        if spool.folder != (folder := spool_folder(self._store)):
             self._spool = spool = Spool(folder, cap_bytes=self._cap_bytes)
         return spool
 
@@ -248,9 +274,9 @@ class DuckDBSpanExporter(SpanExporter):
     def _compact(self, budget_s: float, wait_s: float) -> None:
         """Moves segments into the store, in a thread: a signal handler's exception ends the wait and not the work."""
         if not _exit.is_near:
-            _compactions.run((self.db, budget_s), wait_s)
+            _compactions.run((self._store, budget_s), wait_s)
         elif threading.current_thread() is threading.main_thread():
-            _move((self.db, budget_s))
+            _move((self._store, budget_s))
 
     def _count(self, *, written: int = 0, dropped: int = 0, cause: str = "", starts_missed: int = 0) -> None:
         with self._counting:
