@@ -46,7 +46,7 @@ check: $(VENV)/.installed-dev $(CLEAN)/.installed
 
 # The report in headless Chromium, of Debian's package; pictures and figures are left in build/browser.
 test-browser: $(VENV)/.installed-dev
-	@$(BIN)/python -c "import playwright" 2>/dev/null || $(BIN)/python $(PIP) install ".[browser]"
+	@$(BIN)/python -c "import playwright" 2>/dev/null || $(BIN)/python $(PIP) install --editable ".[browser]"
 	$(BIN)/python -m pytest -q -n 0 -s tests/browser_report.py
 
 # Takes away each condition of each evaluator's SQL: a golden case must fail.

@@ -54,16 +54,29 @@ FROM (
 
 -- Of a night also which runs it has seen; an evaluation of another kind has none.
 INSERT INTO judgements BY NAME
-SELECT j.run_id, j.trajectory_id, j.revision, j.judged, t.service_name, t.agent_name, t.task_id
+SELECT j.run_id, j.trajectory_id, j.revision, j.judged, j.is_new, t.service_name, t.agent_name, t.task_id
 FROM (
     SELECT run ->> '$.run_id' AS run_id, unnest(seen.trajectory_ids) AS trajectory_id, unnest(seen.revisions) AS revision,
-        unnest(seen.judged) AS judged
+        unnest(seen.judged) AS judged, unnest(seen.is_new) AS is_new
     FROM (
-        SELECT run, from_json_strict(judgements, '{"trajectory_ids": ["VARCHAR"], "revisions": ["BIGINT"], "judged": ["BOOLEAN"]}') AS seen
+        SELECT run, from_json_strict(judgements, '{
+            "trajectory_ids": ["VARCHAR"], "revisions": ["BIGINT"], "judged": ["BOOLEAN"], "is_new": ["BOOLEAN"]
+        }') AS seen
         FROM batch
     )
 ) AS j
 LEFT JOIN trajectories AS t USING (trajectory_id);
+
+INSERT INTO faults BY NAME
+SELECT fault.*
+FROM (
+    SELECT unnest(from_json_strict(faults, '[{
+        "run_id": "VARCHAR", "fingerprint": "VARCHAR", "state": "VARCHAR", "quiet_nights": "INTEGER", "last_seen": "DATE",
+        "evaluator": "VARCHAR", "kind": "VARCHAR", "severity": "VARCHAR", "service_name": "VARCHAR", "agent_name": "VARCHAR",
+        "task_id": "VARCHAR", "tool_name": "VARCHAR", "finding_id": "VARCHAR", "trajectory_id": "VARCHAR", "message": "VARCHAR"
+    }]')) AS fault
+    FROM batch
+);
 
 -- A run that has been judged again has no other verdicts of earlier nights: they were of a part of it, or by an older
 -- version of the evaluator. A night in which nothing could be judged is replaced by one of the same date.

@@ -90,7 +90,7 @@ def configure(
     Raises:
         ConfigError: The target is of no known kind, or the interval is none.
     """
-    kind, address = _target(target)
+    kind, address = target_of(target)
     if not 0 < flush_interval <= threading.TIMEOUT_MAX:
         raise ConfigError(f"configure: flush_interval is {flush_interval!r}; expected seconds, such as 1.0.")
     patterns = list(redact_patterns)
@@ -140,7 +140,12 @@ def _each(action: "Callable[[SpanBatcher, float], object]", timeout_s: float) ->
     return FlushResult(written, waiting, dropped)
 
 
-def _target(target: str | Path | None) -> tuple[str, str]:
+def target_of(target: str | Path | None) -> tuple[str, str]:
+    """Returns the kind of a target, store, http, grpc or grpcs, and its address.
+
+    Raises:
+        ConfigError: It is of no known kind.
+    """
     text = str(target) if target is not None else ""
     if not _URL.match(text):
         # Not where a link leads by now: it may lead elsewhere later.

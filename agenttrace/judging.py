@@ -1,5 +1,6 @@
 """The commands that judge: evaluate, nightly, compare, review, promote, evaluators."""
 
+import os
 from datetime import UTC, date, datetime
 from importlib import import_module
 from pathlib import Path
@@ -10,8 +11,8 @@ import typer
 from agenttrace import terminal
 from agenttrace.commands import FAILED, IMPOSSIBLE, PASSED, interruptible, nearest, ready, take_in
 from agenttrace.config import Settings, load
-from agenttrace.errors import StoreBusyError, StoreMissingError, UsageError
-from agenttrace.options import Config, Db, FailOn, Form, Moment, Output
+from agenttrace.errors import StoreBusyError, StoreError, StoreMissingError, UsageError
+from agenttrace.options import Config, Db, Events, FailOn, Form, Moment, Output
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -31,6 +32,7 @@ def evaluate(
     form: Annotated[Form, typer.Option("--format", help="How to write the results.")] = "table",
     output: Output = None,
     report: Annotated[Path | None, typer.Option(help="Also write one self-contained HTML file.")] = None,
+    events: Events = None,
     include_open: Annotated[bool, typer.Option("--include-open", help="Judge runs that have not ended, too.")] = False,
     fail_on: Annotated[FailOn, typer.Option(help="Exit with 1 from this severity on.")] = "error",
     allow_empty: Annotated[bool, typer.Option("--allow-empty", help="Nothing to judge is no failure.")] = False,
@@ -45,6 +47,7 @@ def evaluate(
         raise UsageError("evaluate: --label is empty; name the evaluation, or leave the option out.")
     if since is not None and until is not None and since >= until:
         raise UsageError(f"evaluate: --since {since.isoformat()} is not before --until {until.isoformat()}.")
+    _check_endpoint(events)
     path, settings = ready(db, config)
     with interruptible():
         evaluation = judge(
@@ -57,7 +60,7 @@ def evaluate(
             include_open=include_open,
             fail_on=fail_on,
         )
-    publish(path, settings, evaluation, form=form, output=output, report=report)
+    publish(path, settings, evaluation, form=form, output=output, report=report, events=events)
     if not evaluation.run["trajectories"]:
         terminal.note(nothing_to_judge(path))
     return _code(evaluation, allow_empty=allow_empty)
@@ -78,6 +81,7 @@ def nightly(
     form: Annotated[Form, typer.Option("--format", help="How to write the results.")] = "table",
     output: Output = None,
     report: Annotated[Path | None, typer.Option(help="Also write one self-contained HTML file.")] = None,
+    events: Events = None,
     fail_on: Annotated[FailOn, typer.Option(help="Exit with 1 from this severity on.")] = "error",
     allow_empty: Annotated[bool, typer.Option("--allow-empty", help="A night without runs is no failure.")] = False,
     db: Db = None,
@@ -89,21 +93,31 @@ def nightly(
 
     if sample is not None and not 0 < sample <= 1:
         raise UsageError(f"nightly: --sample {sample:g} is no share; expected a number over 0, up to 1.")
+    _check_endpoint(events)
     timezone = nights.zone(tz)
     settings, path = load(config), default_db(db)
     night = nights.night_of(datetime.now(UTC), timezone)
-    # Where there is no store, its spool must not be made.
-    open_store(path).close()
-    with nights.alone(path), interruptible():
+    if not path.exists():
+        # Where there is no store, its spool must not be made.
+        open_store(path).close()
+    with nights.alone(path, tell=terminal.note), interruptible():
         _take_in_all(path, settings)
         if backfill is not None:
-            if output or report or form != "table":
-                raise UsageError("nightly: --backfill prints a line a night; leave --format, --output and --report.")
+            if output or report or events or form != "table":
+                raise UsageError("nightly: --backfill prints a line a night; leave the other outputs.")
             parts = nights.backfill(path, settings, *_nights(backfill, night), timezone, sample=sample)
             return _fill(path, settings, parts, timezone, sample, fail_on)
         evaluation = _judge_once(path, settings, night, timezone, sample, fail_on)
-    _publish(path, evaluation, form=form, output=output, report=report)
+    _publish(path, evaluation, form=form, output=output, report=report, events=events)
     return _code(evaluation, allow_empty=allow_empty)
+
+
+def _check_endpoint(events: str | None) -> None:
+    """Refuses an endpoint that is none before anything is judged."""
+    if events is not None:
+        from agenttrace.evaluators.events import address_of
+
+        address_of(events)
 
 
 def _judge_once(
@@ -112,10 +126,12 @@ def _judge_once(
     from agenttrace.evaluators import nightly as nights
     from agenttrace.evaluators.storing import read_night
 
-    evaluation = read_night(path, night)
+    evaluation = read_night(path, night, timezone.key)
     if evaluation is not None:
         finished_at = evaluation.run["finished_at"][:16].replace("T", " ")
         terminal.note(f"the night of {night} was judged at {finished_at} UTC; what came since waits for the next.")
+        if evaluation.passed is False and not evaluation.findings and not evaluation.gate:
+            terminal.note("more of its runs has arrived since, and took its findings away.")
         return evaluation
     evaluation = nights.judge(path, settings, night, timezone, sample=sample, fail_on=fail_on)
     take_in(path, settings)
@@ -125,7 +141,9 @@ def _judge_once(
 def _take_in_all(path: Path, settings: Settings) -> None:
     """Takes in everything: what would be missing now would be missing in the night's verdict."""
     refreshed = take_in(path, settings, wait_s=_NIGHT_WAIT_S)
-    if refreshed.busy or refreshed.problem:
+    if refreshed.problem:
+        raise StoreError(f"{refreshed.problem} The night was not judged.")
+    if refreshed.busy:
         raise StoreBusyError(
             f"{path}: not all that has arrived is in the store, so the night was not judged; start it again."
         )
@@ -152,7 +170,9 @@ def _fill(
     runs = sum(len(part.runs) for part in parts)
     spread = len({part.night for part in parts})
     terminal.note(
-        f"{runs:,} runs of {spread:,} nights to judge" if runs else "nothing to judge: these nights are complete."
+        f"{summary.count(runs, 'run')} of {summary.count(spread, 'night')} to judge"
+        if runs
+        else "nothing to judge: these nights are complete."
     )
     codes = [PASSED]
     for part in parts:
@@ -165,7 +185,8 @@ def _fill(
 
 def _code(evaluation: "Evaluation", *, allow_empty: bool) -> int:
     if evaluation.passed is None:
-        return PASSED if allow_empty else IMPOSSIBLE
+        # Runs that nobody could judge are no empty night.
+        return PASSED if allow_empty and not evaluation.run["trajectories"] else IMPOSSIBLE
     return PASSED if evaluation.passed else FAILED
 
 
@@ -208,7 +229,14 @@ def compare(
 
 
 def publish(
-    path: Path, settings: Settings, evaluation: "Evaluation", *, form: str, output: Path | None, report: Path | None
+    path: Path,
+    settings: Settings,
+    evaluation: "Evaluation",
+    *,
+    form: str,
+    output: Path | None,
+    report: Path | None,
+    events: str | None = None,
 ) -> None:
     """Keeps an evaluation in the store, and writes it in the form asked for."""
     from agenttrace.evaluators.storing import write_evaluation
@@ -216,10 +244,12 @@ def publish(
     if evaluation.run["trajectories"]:
         write_evaluation(path, evaluation)
         take_in(path, settings)
-    _publish(path, evaluation, form=form, output=output, report=report)
+    _publish(path, evaluation, form=form, output=output, report=report, events=events)
 
 
-def _publish(path: Path, evaluation: "Evaluation", *, form: str, output: Path | None, report: Path | None) -> None:
+def _publish(
+    path: Path, evaluation: "Evaluation", *, form: str, output: Path | None, report: Path | None, events: str | None
+) -> None:
     if report is not None:
         from agenttrace.evaluators.reports import html
         from agenttrace.store import open_store
@@ -230,6 +260,15 @@ def _publish(path: Path, evaluation: "Evaluation", *, form: str, output: Path | 
             part.write_text(page, encoding="utf-8")
     text: str = import_module(f"agenttrace.evaluators.reports.{form}").render(evaluation)
     _write(text, output, styled=form == "table")
+    if form == "github" and (summary := os.environ.get("GITHUB_STEP_SUMMARY")):
+        from agenttrace.evaluators.reports import markdown
+
+        with Path(summary).open("a", encoding="utf-8") as file:
+            file.write(markdown.render(evaluation) + "\n")
+    if events is not None:
+        from agenttrace.evaluators.events import send
+
+        terminal.note(f"{send(evaluation, path, events):,} findings sent to {events}")
 
 
 def _write(text: str, output: Path | None, *, styled: bool) -> None:

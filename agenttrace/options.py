@@ -47,6 +47,15 @@ Config = Annotated[
 ]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.", show_default=False)]
 
+Events = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Also send each finding to this OTLP endpoint, as an event of its span: http://host:4318, grpc://host:4317.",
+        show_default=False,
+    ),
+]
+
 
 FileFormat = Literal["otlp", "jaeger", "tempo", "transcripts", "outcomes"]
 FailOn = Literal["error", "warning", "note", "never"]

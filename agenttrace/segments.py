@@ -38,7 +38,8 @@ class EvaluationRow(NamedTuple):
     findings: str
     measurements: str
     not_evaluable: str
-    judgements: str = '{"trajectory_ids": [], "revisions": [], "judged": []}'
+    judgements: str = '{"trajectory_ids": [], "revisions": [], "judged": [], "is_new": []}'
+    faults: str = "[]"
 
 
 _ROW_TYPES: dict[str, type[tuple[Any, ...]]] = {

@@ -8,8 +8,14 @@ SELECT 'night ' || night AS run_id, night::TIMESTAMPTZ AS started_at, night::TIM
 FROM judged GROUP BY night ORDER BY night;
 
 INSERT INTO judgements BY NAME
-SELECT 'night ' || night AS run_id, trajectory_id, revision, TRUE AS judged, service_name, agent_name, task_id
+SELECT 'night ' || night AS run_id, trajectory_id, revision, TRUE AS judged, TRUE AS is_new, service_name, agent_name, task_id
 FROM judged ORDER BY night, trajectory_id;
+
+INSERT INTO faults BY NAME
+SELECT 'night ' || night AS run_id, md5(coalesce(task_id, '')) AS fingerprint, 'known' AS state, 0 AS quiet_nights, night AS last_seen,
+    'budget_overruns' AS evaluator, 'max_tool_calls' AS kind, 'error' AS severity, 'shop' AS service_name, 'buyer' AS agent_name, task_id,
+    min(md5(trajectory_id)) AS finding_id, min(trajectory_id) AS trajectory_id, '12 tool calls, the budget is 11' AS message
+FROM judged WHERE tool_call_count > 11 GROUP BY night, task_id ORDER BY night, task_id;
 
 INSERT INTO findings BY NAME
 SELECT md5(trajectory_id) AS finding_id, md5(coalesce(task_id, '')) AS fingerprint, 'night ' || night AS run_id, 'budget_overruns' AS evaluator,

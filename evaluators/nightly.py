@@ -6,7 +6,7 @@ ledger, the table `judgements`: neither the time at which a run began nor the cl
 """
 
 import hashlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
@@ -19,7 +19,7 @@ from agenttrace import private
 from agenttrace.config import Settings
 from agenttrace.errors import StoreBusyError, UsageError
 from agenttrace.evaluators import catalog, prepare, storing
-from agenttrace.evaluators.results import RANK, Evaluation, Finding, Night
+from agenttrace.evaluators.results import RANK, RESOLVED, WITHDRAWN, Evaluation, Fault, Finding, Night
 from agenttrace.evaluators.run import evaluate
 from agenttrace.spool import locked_folder, spool_folder
 from agenttrace.store import open_store
@@ -29,16 +29,18 @@ NOON = time(12)
 _USUAL_NIGHTS = 3
 _WAIT_S = 600.0
 _NEWS = {"new": 0, "back": 1}
+_ENDED = (RESOLVED, WITHDRAWN)
 
 Group = tuple[str | None, str | None, str | None]
 """Service, agent and task: what a fault belongs to."""
 
 
 class Waiting(NamedTuple):
-    """A run to be judged."""
+    """A run to be judged; `is_new` is False where a night has seen it before more of it arrived."""
 
     trajectory_id: str
     revision: int
+    is_new: bool
     group: Group
 
 
@@ -81,14 +83,19 @@ def bounds(night: date, timezone: ZoneInfo) -> tuple[datetime, datetime]:
 
 
 @contextmanager
-def alone(db: Path, wait_s: float = _WAIT_S) -> Generator[None]:
-    """Keeps out a second nightly job on the same store, which waits until the first has ended.
+def alone(db: Path, wait_s: float = _WAIT_S, *, tell: Callable[[str], None] = lambda _: None) -> Generator[None]:
+    """Keeps out a second nightly job on the same store, which waits until the first has ended, and tells so.
 
     Raises:
         StoreBusyError: The other one takes longer than that.
     """
     folder = spool_folder(db)
     private.make_folder(folder)
+    with locked_folder(folder, 0.0) as is_first:
+        if is_first:
+            yield
+            return
+    tell(f"{db}: another nightly job is at work; waiting for its end")
     with locked_folder(folder, wait_s) as is_alone:
         if not is_alone:
             raise StoreBusyError(
@@ -120,7 +127,7 @@ def judge(
         AgentTraceError: As `evaluate` and `write_evaluation` do.
     """
     with open_store(db) as con:
-        seen = [Waiting(row[0], row[1], row[2:5]) for row in prepare.rows(con, "night_waiting")]
+        seen = [Waiting(*row[:3], group=row[3:6]) for row in prepare.rows(con, "night_waiting")]
     part = Part(night, (), [run for run in seen if in_sample(run.trajectory_id, sample)], seen)
     return judge_part(db, settings, part, timezone, sample=sample, fail_on=fail_on)
 
@@ -143,7 +150,7 @@ def backfill(
             rows = prepare.rows(con, "night_lacking", evaluators=list(known), versions=versions, **values)
             lacking: dict[tuple[str, ...], list[Waiting]] = {}
             for row in rows:
-                lacking.setdefault(tuple(row[5]), []).append(Waiting(row[0], row[1], row[2:5]))
+                lacking.setdefault(tuple(row[6]), []).append(Waiting(*row[:3], group=row[3:6]))
             for evaluators, seen in lacking.items():
                 runs = [run for run in seen if in_sample(run.trajectory_id, sample)]
                 if runs:
@@ -164,29 +171,40 @@ def judge_part(
 ) -> Evaluation:
     """Judges some runs of a night, as `judge` does."""
     runs = [run.trajectory_id for run in part.runs]
-    evaluation = evaluate(db, settings, runs=runs, only=part.evaluators, fail_on=fail_on)
+    # A threshold on what other evaluators measure says nothing about this part.
+    judging = settings.model_copy(update={"thresholds": {}}) if part.evaluators else settings
+    evaluation = evaluate(db, judging, runs=runs, only=part.evaluators, fail_on=fail_on)
     history = _History(db, settings, part, evaluation)
-    night = history.night(timezone, sample, len(part.seen))
+    faults = list(history.faults())
+    passed = _passed(evaluation.passed, part)
+    changes = {"night": part.night.isoformat(), "passed": passed, "config_hash": settings.hash()}
     evaluation = replace(
         evaluation,
-        run=evaluation.run | {"night": part.night.isoformat()},
+        run=evaluation.run | changes,
+        passed=passed,
         findings=sorted((history.dated(finding) for finding in evaluation.findings), key=_order),
-        night=night,
+        night=history.night(timezone, sample, faults),
         judged=runs,
     )
     judged = set(runs)
-    ledger = [storing.Seen(run.trajectory_id, run.revision, run.trajectory_id in judged) for run in part.seen]
-    storing.write_evaluation(db, evaluation, ledger)
+    ledger = [storing.Seen(*run[:2], run.trajectory_id in judged, run.is_new) for run in part.seen]
+    storing.write_evaluation(db, evaluation, ledger, faults)
     return evaluation
 
 
+def _passed(passed: bool | None, part: Part) -> bool | None:
+    """A night in which no new run came is no pass, whatever late records have shown of earlier ones."""
+    return passed if passed is False or part.evaluators or any(run.is_new for run in part.runs) else None
+
+
 class _History:
-    """What the nights before one have found."""
+    """What the nights before one knew, and what this one adds."""
 
     def __init__(self, db: Path, settings: Settings, part: Part, evaluation: Evaluation) -> None:
         self._part = part
         self._evaluation = evaluation
         self._settings = settings.nightly
+        self._here = {each.fingerprint: each for each in sorted(evaluation.findings, key=_order, reverse=True)}
         night = part.night.isoformat()
         again: dict[str, Any] = {
             "night": night,
@@ -194,72 +212,85 @@ class _History:
             "evaluators": list(evaluation.run["evaluator_versions"]),
         }
         with open_store(db) as con:
-            [(self.previous, self._arrived_until, self._open)] = prepare.rows(con, "night_facts", night=night)
-            rows = prepare.rows(con, "night_faults", **again, min_runs=self._settings.min_runs)
-            self._faults = {row[0]: _Fault(*row[1:5], group=row[5:8], last=storing.finding(row[8:])) for row in rows}
-            self._earlier = {row[0] for row in prepare.rows(con, "night_withdrawn", **again)}
+            facts = prepare.rows(con, "night_facts", night=night)[0]
+            self.previous, self._is_latest, self._arrived_until, self._open = facts
+            rows = prepare.rows(con, "night_faults", **again)
+            self._known = {row[0]: (Fault(*row[:-1]), bool(row[-1])) for row in rows}
             self._usual = prepare.rows(con, "night_agents", night=night, nights=_USUAL_NIGHTS)
 
     def dated(self, finding: Finding) -> Finding:
-        """Returns a finding with its state."""
-        fault = self._faults.get(finding.fingerprint)
-        if self.previous is None:
-            return finding
-        if fault is None:
-            return finding._replace(state="new")
-        return finding._replace(state="back" if fault.is_resolved else "known")
+        """Returns a finding with the state of its fault."""
+        return finding._replace(state=self._state(finding.fingerprint))
 
-    def night(self, timezone: ZoneInfo, sample: float | None, seen: int) -> Night:
+    def faults(self) -> Iterator[Fault]:
+        """Returns what is known of each fault after this night."""
+        groups = {run.trajectory_id: run.group for run in self._part.runs}
+        for fingerprint, finding in self._here.items():
+            service, agent, task = groups[finding.trajectory_id or ""]
+            yield Fault(
+                fingerprint,
+                self._state(fingerprint),
+                0,
+                self._part.night.isoformat(),
+                finding.evaluator,
+                finding.kind,
+                finding.severity,
+                service,
+                agent,
+                task,
+                finding.tool_name,
+                finding.finding_id,
+                finding.trajectory_id,
+                finding.message,
+            )
+        # What a past night says now was not known in those that came after it.
+        if self._is_latest:
+            for fault, stands in self._known.values():
+                if fault.fingerprint not in self._here and fault.state not in _ENDED:
+                    yield self._unseen(fault, stands)
+
+    def night(self, timezone: ZoneInfo, sample: float | None, faults: Sequence[Fault]) -> Night:
         """Returns what the night has to say beside its findings."""
         return Night(
             date=self._part.night.isoformat(),
             timezone=timezone.key,
             previous=self.previous,
             arrived_until=self._arrived_until,
-            seen=seen,
+            seen=len(self._part.seen),
+            fresh=sum(run.is_new for run in self._part.seen),
             sample=sample,
             open=self._open,
-            withdrawn=len(self._earlier - {finding.finding_id for finding in self._evaluation.findings}),
+            withdrawn=sum(fault.state == WITHDRAWN for fault in faults),
             silent=list(self._silent()),
-            resolved=sorted(self._resolved(), key=_order),
+            resolved=[fault for fault in faults if fault.state == RESOLVED],
         )
 
-    def _resolved(self) -> Iterator[Finding]:
-        here = {finding.fingerprint for finding in self._evaluation.findings}
-        for fingerprint, fault in self._faults.items():
-            if fault.stands and not fault.is_resolved and fingerprint not in here:
-                quiet = fault.quiet_nights + (self._vouching(fault) >= self._settings.min_runs)
-                if quiet >= self._settings.resolved_after:
-                    yield fault.last._replace(state="resolved")
+    def _state(self, fingerprint: str) -> str | None:
+        if self.previous is None:
+            return None
+        if fingerprint not in self._known:
+            return "new"
+        return {RESOLVED: "back", WITHDRAWN: "new"}.get(self._known[fingerprint][0].state or "", "known")
 
-    def _vouching(self, fault: "_Fault") -> int:
+    def _unseen(self, fault: Fault, stands: bool) -> Fault:
+        if not stands:
+            return fault._replace(state=WITHDRAWN)
+        quiet = fault.quiet_nights + (self._vouching(fault) >= self._settings.min_runs)
+        return fault._replace(state=RESOLVED if quiet >= self._settings.resolved_after else "quiet", quiet_nights=quiet)
+
+    def _vouching(self, fault: Fault) -> int:
         """Counts the runs of this night that would have shown a fault."""
-        evaluator = fault.last.evaluator
-        if evaluator not in self._evaluation.run["evaluator_versions"]:
+        if fault.evaluator not in self._evaluation.run["evaluator_versions"]:
             return 0
-        runs = {run.trajectory_id for run in self._part.runs if run.group == fault.group}
-        return len(runs - self._evaluation.unjudged.blind(evaluator))
+        group = fault.service_name, fault.agent_name, fault.task_id
+        runs = {run.trajectory_id for run in self._part.runs if run.is_new and run.group == group}
+        return len(runs - self._evaluation.unjudged.blind(fault.evaluator))
 
     def _silent(self) -> Iterator[tuple[str, float]]:
-        here = {run.group[:2] for run in self._part.seen}
+        here = {run.group[:2] for run in self._part.seen if run.is_new}
         for service, agent, runs in self._usual:
             if (service, agent) not in here:
                 yield agent or service or "unnamed agent", runs
-
-
-class _Fault(NamedTuple):
-    """A fault of earlier nights; `last` is the finding by which it was seen last."""
-
-    last_seen: str | None
-    resolved: str | None
-    stands: bool
-    quiet_nights: int
-    group: Group
-    last: Finding
-
-    @property
-    def is_resolved(self) -> bool:
-        return self.resolved is not None and (self.last_seen is None or self.resolved > self.last_seen)
 
 
 def _order(finding: Finding) -> tuple[Any, ...]:

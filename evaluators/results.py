@@ -11,6 +11,8 @@ RANK = {"note": 1, "warning": 2, "error": 3}
 NO_RULE = "no_rule"
 # Not having seen other runs of a session says nothing about the run itself.
 ACROSS_RUNS = "across_runs"
+# How a fault ends: it has not been seen for long enough, or it never was one.
+RESOLVED, WITHDRAWN = "resolved", "withdrawn"
 
 
 class Finding(NamedTuple):
@@ -109,6 +111,28 @@ class Unjudged:
         return found
 
 
+class Fault(NamedTuple):
+    """What is known of a fault after a night; the fields are the columns of `faults` without run_id.
+
+    The texts are those of the worst finding when it was seen last, in the night `last_seen`.
+    """
+
+    fingerprint: str
+    state: str | None
+    quiet_nights: int
+    last_seen: str
+    evaluator: str
+    kind: str
+    severity: str
+    service_name: str | None
+    agent_name: str | None
+    task_id: str | None
+    tool_name: str | None
+    finding_id: str
+    trajectory_id: str | None
+    message: str
+
+
 class Night(NamedTuple):
     """What a nightly evaluation says beside.
 
@@ -118,11 +142,12 @@ class Night(NamedTuple):
         previous: The night that was judged before; None: there was none, so nothing is new and nothing is known.
         arrived_until: When the last record arrived, UTC text; None: none ever has.
         seen: Runs that had ended, and had not been seen by a night as they were now.
+        fresh: Those of them that no night had seen at all.
         sample: Share of them that is judged; None: all are.
         open: Runs that had not ended, and wait for a later night.
-        withdrawn: Findings of earlier nights on runs that have been judged again, and no longer have them.
+        withdrawn: Faults of earlier nights that their runs no longer have, now that more of them has arrived.
         silent: Agents that ran in each of the last nights, and not in this one, each with its runs per night.
-        resolved: Faults that have not been seen for long enough, each as it was seen last.
+        resolved: Faults that have not been seen for long enough.
     """
 
     date: str
@@ -130,11 +155,12 @@ class Night(NamedTuple):
     previous: str | None
     arrived_until: str | None
     seen: int
+    fresh: int
     sample: float | None
     open: int
     withdrawn: int
     silent: list[tuple[str, float]]
-    resolved: list[Finding]
+    resolved: list[Fault]
 
 
 @dataclass(frozen=True)
@@ -169,7 +195,7 @@ class Evaluation:
         night = (
             {}
             if self.night is None
-            else {"night": {**self.night._asdict(), "resolved": self.rows(self.night.resolved)}}
+            else {"night": {**self.night._asdict(), "resolved": [fault._asdict() for fault in self.night.resolved]}}
         )
         return night | {
             "run": self.run,

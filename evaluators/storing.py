@@ -8,28 +8,31 @@ from typing import Any, NamedTuple
 import orjson
 
 from agenttrace.evaluators import prepare
-from agenttrace.evaluators.results import Evaluation, Finding, Measurement, Night, NotEvaluable
+from agenttrace.evaluators.results import RESOLVED, Evaluation, Fault, Finding, Measurement, Night, NotEvaluable
 from agenttrace.spool import EvaluationRow, Spool, spool_folder
 from agenttrace.store import open_store
 
-RESOLVED = "resolved"
-
 
 class Seen(NamedTuple):
-    """A run as a night has seen it; `judged` is False where it is not in the sample."""
+    """A run as a night has seen it.
+
+    `judged` is False where it is not in the sample, `is_new` where a night had seen it before more of it arrived.
+    """
 
     trajectory_id: str
     revision: int
     judged: bool
+    is_new: bool
 
 
-def write_evaluation(db: Path, evaluation: Evaluation, seen: Sequence[Seen] = ()) -> None:
+def write_evaluation(db: Path, evaluation: Evaluation, seen: Sequence[Seen] = (), faults: Sequence[Fault] = ()) -> None:
     """Puts an evaluation into the store's spool, in one segment: a run is in the store whole or not at all.
 
     Args:
         db: The store.
         evaluation: What was found.
         seen: The ledger of a night.
+        faults: What is known of each fault after it.
 
     Raises:
         SpoolError: The spool is full.
@@ -37,14 +40,15 @@ def write_evaluation(db: Path, evaluation: Evaluation, seen: Sequence[Seen] = ()
     """
     rows = evaluation.rows
     night = evaluation.night
-    findings = evaluation.findings + (night.resolved if night else [])
+    findings = evaluation.findings + [_last_finding(fault) for fault in (night.resolved if night else ())]
     details: dict[str, Any] = {"gate": evaluation.gate, "cases": evaluation.cases}
     if night is not None:
-        details["night"] = {name: value for name, value in night._asdict().items() if name != RESOLVED}
+        details["night"] = night._replace(resolved=[])._asdict()
     ledger = {
         "trajectory_ids": [run.trajectory_id for run in seen],
         "revisions": [run.revision for run in seen],
         "judged": [run.judged for run in seen],
+        "is_new": [run.is_new for run in seen],
     }
     row = EvaluationRow(
         run=_json({"night": None} | evaluation.run | {"details": details}),
@@ -52,22 +56,24 @@ def write_evaluation(db: Path, evaluation: Evaluation, seen: Sequence[Seen] = ()
         measurements=_json(rows(evaluation.measurements)),
         not_evaluable=_json(rows(evaluation.not_evaluable)),
         judgements=_json(ledger),
+        faults=_json([{"run_id": evaluation.run["run_id"], **fault._asdict()} for fault in faults]),
     )
     Spool(spool_folder(db)).write("evaluation", [row])
 
 
-def read_night(db: Path, night: date) -> Evaluation | None:
-    """Returns what was judged of a night, as far as it is in the store; None where nothing was.
+def read_night(db: Path, night: date, timezone: str) -> Evaluation | None:
+    """Returns what was judged of a night of a time zone, as far as it is in the store; None where nothing was.
 
     Raises:
         StoreError: The store cannot be read.
     """
     with open_store(db) as con:
-        runs = prepare.rows(con, "night_runs", night=night.isoformat())
+        runs = prepare.rows(con, "night_runs", night=night.isoformat(), timezone=timezone)
         if not runs:
             return None
         run_id = runs[0][0]
-        findings = [finding(row) for row in prepare.rows(con, "night_findings", run_id=run_id)]
+        findings = [_finding(row) for row in prepare.rows(con, "night_findings", run_id=run_id)]
+        resolved = [Fault(*row) for row in prepare.rows(con, "night_resolved", run_id=run_id)]
         measurements = [
             Measurement(metric, orjson.loads(dimensions), *numbers)
             for metric, dimensions, *numbers in prepare.rows(con, "night_measurements", run_id=run_id)
@@ -77,22 +83,40 @@ def read_night(db: Path, night: date) -> Evaluation | None:
     run = _run(runs[0][:-1], night)
     details: dict[str, Any] = orjson.loads(runs[0][-1])
     facts: dict[str, Any] = details["night"]
-    facts["silent"] = [(name, number) for name, number in facts["silent"]]
+    facts |= {"silent": [(name, number) for name, number in facts["silent"]], "resolved": resolved}
     return Evaluation(
         run=run,
         passed=run["passed"],
-        findings=[finding for finding in findings if finding.state != RESOLVED],
+        findings=findings,
         measurements=measurements,
         not_evaluable=unjudged,
         cases=details["cases"],
         gate=details["gate"],
-        night=Night(**facts, resolved=[finding for finding in findings if finding.state == RESOLVED]),
+        night=Night(**facts),
         judged=judged,
     )
 
 
-def finding(row: Sequence[Any]) -> Finding:
-    """Returns a finding from its columns in the store."""
+def _last_finding(fault: Fault) -> Finding:
+    """Returns what a resolved fault leaves in the table of findings, where whoever compares nights looks for it."""
+    return Finding(
+        fault.finding_id,
+        fault.fingerprint,
+        fault.evaluator,
+        fault.kind,
+        fault.severity,
+        RESOLVED,
+        fault.trajectory_id,
+        None,
+        None,
+        [],
+        fault.tool_name,
+        fault.message,
+        {"last_seen": fault.last_seen},
+    )
+
+
+def _finding(row: Sequence[Any]) -> Finding:
     *columns, evidence = row
     return Finding(*columns, evidence=orjson.loads(evidence))
 

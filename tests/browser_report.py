@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from agenttrace.evaluators.reports import html
-from agenttrace.evaluators.results import Evaluation, Finding, Measurement, Night
+from agenttrace.evaluators.results import Evaluation, Fault, Finding, Measurement, Night
 from agenttrace.store import SCHEMA_VERSION, open_store
 
 ROOT = Path(__file__).parent.parent
@@ -142,8 +142,12 @@ def _evaluation() -> Evaluation:
         "finished_at": "2026-02-01T02:00:04+00:00", "since": None, "until": None, "trajectories": RUNS, "passed": False,
         "config_hash": "ab12", "evaluator_versions": {"duplicate_mutations": "v1"}, "night": "2026-01-31",
     }  # fmt: skip
+    gone = Fault(
+        "p9", "resolved", 3, "2026-01-20", "duplicate_mutations", "confirmed", "error", None, "cook", None,
+        "place_order", "f9", "run00009", "place_order(item=oil) ran twice",
+    )  # fmt: skip
     night = Night(
-        "2026-01-31", "UTC", "2026-01-30", "2026-02-01T01:59:00+00:00", RUNS, None, 3, 2, [("cook", 40.0)], [finding(9)]
+        "2026-01-31", "UTC", "2026-01-30", "2026-02-01T01:59:00+00:00", RUNS, RUNS, None, 3, 2, [("cook", 40.0)], [gone]
     )
     return Evaluation(
         run=run, passed=False, findings=sorted(findings, key=lambda f: f.severity), measurements=rates, night=night

@@ -173,6 +173,7 @@ _REQUIRED: dict[str, dict[str, object]] = {
         "evaluator_versions": '{"duplicate_mutations": "v"}',
     },
     "dirty_traces": {},
+    "judgements": {},
 }
 
 

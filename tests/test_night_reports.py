@@ -14,23 +14,40 @@ from hypothesis import strategies as st
 from test_reports import EVALUATION, EVIL, finding, page
 
 from agenttrace.evaluators.reports import github, json, junit, lines, markdown, sarif, summary, table
-from agenttrace.evaluators.results import Evaluation, Measurement, Night
+from agenttrace.evaluators.results import Evaluation, Fault, Measurement, Night
 
 Fill = Callable[..., Path]
 T0 = datetime(2026, 1, 31, 18, 0, tzinfo=UTC)
 TEXTUAL = [table, json, markdown, github, junit, sarif]
 
+OIL = Fault(
+    fingerprint="p7",
+    state="resolved",
+    quiet_nights=3,
+    last_seen="2026-01-20",
+    evaluator="duplicate_mutations",
+    kind="confirmed",
+    severity="error",
+    service_name=None,
+    agent_name="shop",
+    task_id="t1",
+    tool_name="place_order",
+    finding_id="f7",
+    trajectory_id="r7",
+    message="place_order(item=oil) ran twice",
+)
 NIGHT = Night(
     date="2026-01-31",
     timezone="Europe/Berlin",
     previous="2026-01-30",
     arrived_until="2026-02-01T01:59:00+00:00",
     seen=60,
+    fresh=60,
     sample=0.05,
     open=2,
     withdrawn=1,
     silent=[("cook", 40.0)],
-    resolved=[finding(7, fingerprint="p7", state="resolved", message="place_order(item=oil) ran twice")],
+    resolved=[OIL],
 )
 JUDGED = replace(
     EVALUATION,
@@ -50,7 +67,7 @@ EMPTY = replace(
     measurements=[],
     not_evaluable=[],
     gate=[],
-    night=NIGHT._replace(seen=0, open=0, sample=None, resolved=[], silent=[], withdrawn=0),
+    night=NIGHT._replace(seen=0, fresh=0, open=0, sample=None, resolved=[], silent=[], withdrawn=0),
 )
 
 
@@ -59,7 +76,7 @@ def test_faults_are_counted_by_state_and_not_by_finding() -> None:
         "since the night of 2026-01-30: 1 new fault, 1 back, 1 known, 1 resolved",
         "a sample of 0.05: 3 of 60 runs",
         "2 runs not ended yet, to be judged in a later night",
-        "1 finding of earlier nights withdrawn: more of these runs has arrived",
+        "1 fault of earlier nights withdrawn: more of their runs has arrived",
     ]
     first = replace(JUDGED, night=NIGHT._replace(previous=None, sample=None, open=0, withdrawn=0))
     assert summary.news(first) == ["the first night: no other to compare with"]
@@ -125,7 +142,9 @@ def test_json_holds_the_night() -> None:
 
 @pytest.mark.parametrize("report", TEXTUAL)
 def test_hostile_names_of_a_night_reach_no_terminal(report: Any) -> None:
-    night = NIGHT._replace(silent=[(EVIL, 1.0)], timezone=EVIL, resolved=[finding(message=EVIL, kind=EVIL, state=EVIL)])
+    night = NIGHT._replace(
+        silent=[(EVIL, 1.0)], timezone=EVIL, resolved=[OIL._replace(message=EVIL, kind=EVIL, agent_name=EVIL)]
+    )
     text = report.render(replace(JUDGED, night=night))
     assert not set(text) & set("\x1b\x00\u202e\r")
 
@@ -200,11 +219,19 @@ def test_trends_show_what_earlier_nights_measured(fill_store: Fill) -> None:
         fill_store,
         JUDGED,
         evaluation_runs=[*runs, {"run_id": "later", "night": "2026-02-05"}, {"run_id": "other"}],
-        findings=[{"run_id": f"n{day}", "evaluator": "e", "kind": "k", "severity": "error"} for day in (29, 31, 31)],
+        findings=[
+            {"finding_id": str(n), "run_id": f"n{day}", "evaluator": "e", "kind": "k", "severity": "error"}
+            for n, day in enumerate((29, 31, 31))
+        ],
+        judgements=[
+            {"run_id": f"n{day}", "trajectory_id": f"{day}-{n}", "revision": 0, "judged": n < 2, "is_new": True}
+            for day in (29, 30, 31)
+            for n in range(day - 27)
+        ],
     )
     assert "The last 3 nights" in text
     assert 'aria-label="Findings in findings: error 01-29 1 to 01-31 2"' in text
-    assert 'aria-label="Runs judged in runs: Runs judged 01-29 290 to 01-31 310"' in text
+    assert 'aria-label="Runs judged in runs: Runs judged 01-29 2 to 01-31 2"' in text
     assert "02-05" not in text
     assert "The last" not in told_page(fill_store, EVALUATION, evaluation_runs=runs)
 

@@ -24,7 +24,8 @@ done AS (
     JOIN judgements AS j ON j.trajectory_id = r.trajectory_id AND j.revision = r.revision AND j.judged
     JOIN nights AS n ON n.run_id = j.run_id
 )
-SELECT r.trajectory_id, r.revision, r.service_name, r.agent_name, r.task_id, list_sort(list(w.evaluator)) AS evaluators
+SELECT r.trajectory_id, r.revision, r.trajectory_id NOT IN (SELECT trajectory_id FROM judgements) AS is_new,
+    r.service_name, r.agent_name, r.task_id, list_sort(list(w.evaluator)) AS evaluators
 FROM runs AS r
 CROSS JOIN wanted AS w
 ANTI JOIN done AS d ON d.trajectory_id = r.trajectory_id AND d.evaluator = w.evaluator

@@ -165,11 +165,16 @@ def _trends(evaluation: Evaluation, connection: "DuckDBPyConnection") -> list[li
             for (found_metric, name), by_night in sorted(
                 points.items(), key=lambda item: list(_MARKS).index(item[0][1])
             )
-            if found_metric == metric and any(point.value for point in by_night.values())
+            if found_metric == metric and any(_is_drawn(metric, point) for point in by_night.values())
         ]
         if drawn and sum(point.value is not None for point in drawn[0].points) > 1:
             charted.append(lines.Chart(title, unit, [night[5:] for night in nights], drawn))
     return charted
+
+
+def _is_drawn(metric: str, point: lines.Point) -> bool:
+    """A severity that no night had is no line; a rate of 0 is one."""
+    return bool(point.value) if metric == "findings" else point.value is not None
 
 
 def _success(evaluation: Evaluation) -> lines.Chart | None:

@@ -48,7 +48,7 @@ def _resolved(evaluation: Evaluation) -> Iterator[str]:
     resolved = evaluation.night.resolved if evaluation.night else []
     if resolved:
         yield "### Resolved"
-        yield "\n".join(f"- {code(summary.rule(each))}: {code(each.message)}" for each in resolved[:MAX_FINDINGS])
+        yield "\n".join(f"- {code(summary.resolved_text(each))}" for each in resolved[:MAX_FINDINGS])
     if (more := len(resolved) - MAX_FINDINGS) > 0:
         yield f"... and {more:,} more."
 

@@ -73,7 +73,7 @@
 
   // A link into a fault that is folded, or filtered away, still leads to its place.
   const reveal = () => {
-    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
     if (!target) return;
     for (let node = target; node; node = node.parentElement) {
       node.hidden = false;
@@ -84,6 +84,6 @@
   addEventListener("hashchange", reveal);
   reveal();
   addEventListener("beforeprint", () => {
-    for (const fault of document.querySelectorAll("details.fault-card, details.story")) fault.open = true;
+    for (const fault of document.querySelectorAll("details.fault-card, details.story, #resolved")) fault.open = true;
   });
 })();

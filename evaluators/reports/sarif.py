@@ -6,7 +6,7 @@ from typing import Any
 
 from agenttrace import terminal
 from agenttrace.evaluators.reports import summary
-from agenttrace.evaluators.results import Evaluation, Finding
+from agenttrace.evaluators.results import Evaluation, Fault, Finding
 
 # GitHub takes 25,000 results per run, and shows the first 5,000.
 MAX_FINDINGS = 5_000
@@ -37,7 +37,7 @@ def render(evaluation: Evaluation) -> str:
     return json.dumps(log, indent=2)
 
 
-def _result(finding: Finding) -> dict[str, Any]:
+def _result(finding: Finding | Fault) -> dict[str, Any]:
     place = {"name": finding.trajectory_id or "-", "kind": "trajectory"}
     baseline = {"baselineState": _BASELINE[finding.state]} if finding.state in _BASELINE else {}
     return baseline | {

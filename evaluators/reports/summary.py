@@ -5,11 +5,12 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from agenttrace import show
-from agenttrace.evaluators.results import NO_RULE, Evaluation, Finding, Measurement, Night
+from agenttrace.evaluators.results import NO_RULE, Evaluation, Fault, Finding, Measurement, Night
 
 SEVERITIES = ("error", "warning", "note")
 # Of pass@k and pass^k these are shown; --format json has every k, and thresholds may name it.
 _SHOWN_K = (1, 3, 5)
+_MAX_SILENT = 20
 _QUANTILES = ("p50", "p90", "p95", "p99", "max")
 
 
@@ -54,24 +55,27 @@ def verdict_line(evaluation: Evaluation) -> str:
     if night is not None and not evaluation.run["trajectories"]:
         return text + _nothing(night)
     counts = severities(evaluation)
-    found = [_count(number, severity) for severity, number in counts.items() if number]
-    text += f"{_count(evaluation.run['trajectories'], 'run')}, {', '.join(found) or 'no findings'}"
+    found = [count(number, severity) for severity, number in counts.items() if number]
+    text += f"{count(evaluation.run['trajectories'], 'run')}, {', '.join(found) or 'no findings'}"
     if lacking := sum(row.kind != NO_RULE for row in evaluation.not_evaluable):
-        text += f", {_count(lacking, 'verdict')} not possible"
+        text += f", {count(lacking, 'verdict')} not possible"
     if evaluation.cases:
         text += f", {case_count(evaluation)}"
     if failed := [gate for gate in evaluation.gate if gate["passed"] is False]:
-        text += f", {_count(len(failed), 'threshold')} missed"
+        text += f", {count(len(failed), 'threshold')} missed"
     return text
 
 
 def _nothing(night: Night) -> str:
     """Returns why a night judged nothing; a store that nothing comes into any more must not look well."""
     if night.seen:
-        return f"none of {_count(night.seen, 'run')} is in the sample"
-    since = f"nothing has arrived since {night.arrived_until[:16].replace('T', ' ')} UTC" if night.arrived_until else ""
-    waiting = f"{_count(night.open, 'run')} not ended yet" if night.open else ""
-    return ", ".join(filter(None, (waiting, since))) or "nothing has ever arrived"
+        return f"none of {count(night.seen, 'run')} is in the sample"
+    waiting = f"{count(night.open, 'run')} not ended yet" if night.open else ""
+    return ", ".join(filter(None, (waiting, _since(night)))) or "nothing has ever arrived"
+
+
+def _since(night: Night) -> str:
+    return f"nothing has arrived since {night.arrived_until[:16].replace('T', ' ')} UTC" if night.arrived_until else ""
 
 
 def alarms(evaluation: Evaluation) -> list[str]:
@@ -79,7 +83,13 @@ def alarms(evaluation: Evaluation) -> list[str]:
     night = evaluation.night
     if night is None:
         return []
-    lines = [f"agent {name} has not run, which ran {runs:.3g} times a night" for name, runs in night.silent]
+    lines = [
+        f"agent {name} has not run, which ran {runs:.3g} times a night" for name, runs in night.silent[:_MAX_SILENT]
+    ]
+    if more := len(night.silent[_MAX_SILENT:]):
+        lines.append(f"{count(more, 'more agent')} that ran every night have not run")
+    if night.seen and not night.fresh:
+        lines.insert(0, f"no new run has come: more has arrived of {count(night.seen, 'run')} of earlier nights alone")
     if not night.seen:
         lines.insert(0, f"{_nothing(night)}; agenttrace doctor says what is wrong with the set-up")
     return lines
@@ -90,11 +100,12 @@ def news(evaluation: Evaluation) -> list[str]:
     night = evaluation.night
     if night is None:
         return []
-    faults = {(finding.state, finding.fingerprint) for finding in [*evaluation.findings, *night.resolved]}
+    faults = {(finding.state, finding.fingerprint) for finding in evaluation.findings}
     counts = Counter(state for state, _ in faults)
     parts = [
-        _count(counts["new"], "new fault"),
-        *(f"{counts[state]:,} {state}" for state in ("back", "known", "resolved")),
+        count(counts["new"], "new fault"),
+        *(f"{counts[state]:,} {state}" for state in ("back", "known")),
+        f"{len(night.resolved):,} resolved",
     ]
     lines = [
         f"since the night of {night.previous}: {', '.join(parts)}"
@@ -103,15 +114,20 @@ def news(evaluation: Evaluation) -> list[str]:
     ]
     if night.sample is not None:
         lines.append(
-            f"a sample of {night.sample:.3g}: {evaluation.run['trajectories']:,} of {_count(night.seen, 'run')}"
+            f"a sample of {night.sample:.3g}: {evaluation.run['trajectories']:,} of {count(night.seen, 'run')}"
         )
     if night.open:
-        lines.append(f"{_count(night.open, 'run')} not ended yet, to be judged in a later night")
+        lines.append(f"{count(night.open, 'run')} not ended yet, to be judged in a later night")
     if night.withdrawn:
-        lines.append(
-            f"{_count(night.withdrawn, 'finding')} of earlier nights withdrawn: more of these runs has arrived"
-        )
+        lines.append(f"{count(night.withdrawn, 'fault')} of earlier nights withdrawn: more of their runs has arrived")
     return lines
+
+
+def resolved_text(fault: Fault) -> str:
+    """Returns a resolved fault with whose it was."""
+    named = (("agent", fault.agent_name), ("task", fault.task_id), ("service", fault.service_name))
+    place = ", ".join(f"{label} {name}" for label, name in named if name is not None)
+    return f"{fault.evaluator}/{fault.kind} ({place}, last seen {fault.last_seen}): {fault.message}"
 
 
 def occurrence(finding: Finding) -> str:
@@ -128,7 +144,7 @@ def severities(evaluation: Evaluation) -> dict[str, int]:
 def case_count(evaluation: Evaluation) -> str:
     """Returns how many of the benchmark cases passed."""
     passed = sum(case["passed"] is True for case in evaluation.cases)
-    return f"{passed:,} of {_count(len(evaluation.cases), 'case')} passed"
+    return f"{passed:,} of {count(len(evaluation.cases), 'case')} passed"
 
 
 def open_cases(evaluation: Evaluation) -> list[OpenCase]:
@@ -149,7 +165,7 @@ def open_cases(evaluation: Evaluation) -> list[OpenCase]:
 
 def _failures(case: dict[str, Any], rules: dict[str, str]) -> str:
     broken = sorted({rules[finding_id] for finding_id in case["findings"]})
-    return f"{case['failed_runs']:,} of {_count(case['runs'], 'run')}: {', '.join(broken)}"
+    return f"{case['failed_runs']:,} of {count(case['runs'], 'run')}: {', '.join(broken)}"
 
 
 def distributions(evaluation: Evaluation) -> list[Distribution]:
@@ -240,10 +256,11 @@ def gate_text(gate: dict[str, Any]) -> str:
     return f"{gate['threshold']}: {value} ({', '.join(bounds)}, {gate['gate']}, n {gate['n']:,}): {state}"
 
 
-def rule(finding: Finding) -> str:
+def rule(finding: Finding | Fault) -> str:
     """Returns the name of the rule that fired: `duplicate_mutations/confirmed`."""
     return f"{finding.evaluator}/{finding.kind}"
 
 
-def _count(number: int, noun: str) -> str:
+def count(number: int, noun: str) -> str:
+    """Returns a number with its noun, in the plural but for one."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -40,8 +40,8 @@ def _resolved(evaluation: Evaluation) -> Iterator[str]:
     resolved = evaluation.night.resolved if evaluation.night else []
     if resolved:
         yield "resolved: not seen for long enough"
-    for finding in resolved[:MAX_FINDINGS]:
-        yield f"  {terminal.inert(summary.rule(finding))}: {terminal.cut(finding.message, _MESSAGE_WIDTH)}"
+    for fault in resolved[:MAX_FINDINGS]:
+        yield f"  {terminal.cut(summary.resolved_text(fault), _MESSAGE_WIDTH)}"
     if (more := len(resolved) - MAX_FINDINGS) > 0:
         yield f"  ... and {more:,} more; --format json has all of them"
 
