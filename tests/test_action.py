@@ -1,6 +1,7 @@
 """The GitHub Action and the workflow that uses it: their scripts run as GitHub would run them."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -29,10 +30,16 @@ def run(folder: Path, step: dict[str, Any], **inputs: str) -> "subprocess.Comple
     return subprocess.run(shell, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("demo")
+    main(["demo", str(folder)])
+    return folder / "agenttrace-demo.duckdb"
+
+
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    main(["demo", "demo"])
+def folder(tmp_path: Path, demo: Path) -> Path:
+    shutil.copyfile(demo, tmp_path / "agenttrace.duckdb")
     (tmp_path / "bin").mkdir()
     return tmp_path
 
@@ -45,7 +52,7 @@ def test_no_input_stands_in_a_script() -> None:
 
 @pytest.mark.parametrize("command", ["evaluate", "nightly --tz Europe/Berlin"])
 def test_findings_become_annotations_a_summary_and_a_report(folder: Path, command: str) -> None:
-    done = run(folder, JUDGE, command=command, db="demo/agenttrace-demo.duckdb")
+    done = run(folder, JUDGE, command=command)
     assert done.returncode == 1, done.stderr
     assert "::error title=duplicate_mutations/unverified_retry::place_order(item=rice, qty=40) ran twice" in done.stdout
     assert (folder / "summary.md").read_text().startswith("## agenttrace: FAILED: ")
@@ -54,7 +61,7 @@ def test_findings_become_annotations_a_summary_and_a_report(folder: Path, comman
 
 @pytest.mark.parametrize("command", ["evaluate; touch pwned", "evaluate $(touch pwned)", "evaluate `touch pwned` *"])
 def test_a_command_is_words_and_no_script(folder: Path, command: str) -> None:
-    assert run(folder, JUDGE, command=command, db="demo/agenttrace-demo.duckdb").returncode == 2
+    assert run(folder, JUDGE, command=command).returncode == 2
     assert not (folder / "pwned").exists()
 
 

@@ -50,15 +50,12 @@ def test_hostile_content_is_valid() -> None:
     assert problems(stdlib_json.dumps(found)) == []
 
 
-@pytest.mark.parametrize("command", [("evaluate",), ("nightly", "--allow-empty")])
-def test_what_the_commands_write_is_valid(
-    command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    main(["demo", "demo"])
-    capsys.readouterr()
-    main([*command, "--db", "demo/agenttrace-demo.duckdb", "--format", "json"])
-    assert problems(capsys.readouterr().out) == []
+def test_what_the_commands_write_is_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["demo", str(tmp_path)])
+    for command in ("evaluate", "nightly"):
+        capsys.readouterr()
+        main([command, "--db", str(tmp_path / "agenttrace-demo.duckdb"), "--format", "json"])
+        assert problems(capsys.readouterr().out) == []
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,6 @@ def test_what_holds_passes(project: pytest.Pytester) -> None:
         def test_within_budget():
             restock("a")
         """,
-        "-n2",
     )
     result.assert_outcomes(passed=6)
 
