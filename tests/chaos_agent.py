@@ -320,7 +320,7 @@ def nightly(db: str, *, night: int, step: int = 0) -> int:
     catalog.load = lambda folders=(): {name: found for name, found in load(folders).items() if name in EVALUATORS}
     with nights.alone(path):
         store.refresh(path, wait_s=30.0)
-        if storing.read_night(path, day) is None:
+        if storing.read_night(path, day, "UTC") is None:
             nights.judge(path, Settings(), day, nights.zone("UTC"))
             store.refresh(path, wait_s=30.0)
     return 0

@@ -62,10 +62,10 @@ class World:
         self._make_span = make_span
         self._number = 0
 
-    def run(self, says: str, at: datetime, *, agent: str = "shop", task: str | None = None, ended: bool = True) -> int:
+    def run(self, says: str, at: datetime, **stated: Any) -> int:
         """Lets a run arrive, and returns its number."""
         self._number += 1
-        self.span(self._number, at, says=says, agent=agent, task=task, ended=ended)
+        self.span(self._number, at, says=says, **stated)
         return self._number
 
     def span(
@@ -78,22 +78,25 @@ class World:
         task: str | None = None,
         ended: bool = True,
         number: int = 1,
+        under: int | None = None,
     ) -> None:
-        """Lets a span of a run arrive: the first is its agent, later ones are tool calls."""
+        """Lets a span of a run arrive: the first, and any that says something, is an agent, the others are tool calls."""
+        is_agent = number == 1 or bool(says)
         stated = {
-            "gen_ai.operation.name": "invoke_agent" if number == 1 else "execute_tool",
+            "gen_ai.operation.name": "invoke_agent" if is_agent else "execute_tool",
             "gen_ai.agent.name": agent,
         }
-        stated |= {"agenttrace.final_response": says} if number == 1 else {"gen_ai.tool.name": "look"}
+        stated |= {"agenttrace.final_response": says} if is_agent else {"gen_ai.tool.name": "look"}
         if task:
             stated["agenttrace.task.id"] = task
+        parent = under if is_agent else 1
         row = self._make_span(
             trace,
             span_id=f"{number:016x}",
-            parent_span_id=None if number == 1 else f"{1:016x}",
-            name="invoke_agent" if number == 1 else "execute_tool look",
+            parent_span_id=None if parent is None else f"{parent:016x}",
+            name="invoke_agent" if is_agent else "execute_tool look",
             operation_name=stated["gen_ai.operation.name"],
-            tool_name=None if number == 1 else "look",
+            tool_name=None if is_agent else "look",
             agent_name=agent,
             attributes=json.dumps(stated),
         )
@@ -559,3 +562,16 @@ def test_a_backfill_resolves_nothing_that_later_nights_have_seen(world: World) -
         refresh(world.store, settings=world.settings)
         assert found.night is not None
         assert found.night.resolved == []
+
+
+def test_a_late_outer_agent_takes_a_known_fault_over(world: World) -> None:
+    world.run("fine", at(1))
+    world.night(night(1))
+    inner = world.run("rice", at(2), under=9)
+    first = world.night(night(2))
+    assert states(first) == {"rice": "new"}
+    world.span(inner, at(3), says="rice", number=9)
+    second = world.night(night(3))
+    assert states(second) == {"rice": "known"}
+    assert first.findings[0].trajectory_id != second.findings[0].trajectory_id
+    world.check_ledger()
