@@ -80,7 +80,7 @@ class World:
         number: int = 1,
         under: int | None = None,
     ) -> None:
-        """Lets a span of a run arrive: the first, and any that says something, is an agent, the others are tool calls."""
+        """Lets a span of a run arrive: the first, and any that says something, is an agent's, others are tool calls."""
         is_agent = number == 1 or bool(says)
         stated = {
             "gen_ai.operation.name": "invoke_agent" if is_agent else "execute_tool",
