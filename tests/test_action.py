@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,10 @@ def test_findings_become_annotations_a_summary_and_a_report(folder: Path, comman
     assert (folder / "agenttrace-report.html").read_text().startswith("<!doctype html>")
 
 
-@pytest.mark.parametrize("command", ["evaluate; touch pwned", "evaluate $(touch pwned)", "evaluate `touch pwned` *"])
+@pytest.mark.parametrize(
+    "command",
+    ["evaluate; touch pwned", "evaluate $(touch pwned)", "evaluate `touch pwned` *", "evaluate\ntouch pwned", ""],
+)
 def test_a_command_is_words_and_no_script(folder: Path, command: str) -> None:
     assert run(folder, JUDGE, command=command).returncode == 2
     assert not (folder / "pwned").exists()
@@ -76,3 +80,15 @@ def test_the_version_asked_for_is_installed(folder: Path, version: str, wanted: 
 def test_the_workflow_uses_the_action_as_it_is() -> None:
     [used] = [step for step in WORKFLOW["jobs"]["judge"]["steps"] if step.get("uses", "").startswith("agenttrace/")]
     assert set(used["with"]) <= set(ACTION["inputs"])
+
+
+def test_the_workflow_keeps_all_that_belongs_to_the_store() -> None:
+    caches = {
+        step["uses"]: step["with"] for step in WORKFLOW["jobs"]["judge"]["steps"] if "/cache/" in step.get("uses", "")
+    }
+    restore, save = caches["actions/cache/restore@v4"], caches["actions/cache/save@v4"]
+    assert (restore["path"], restore["key"]) == (save["path"], save["key"])
+    assert save["key"].startswith(restore["restore-keys"])
+    assert "github.run_attempt" in save["key"]
+    for name in ("agenttrace.duckdb", "agenttrace.duckdb.spool"):
+        assert fnmatch(name, save["path"])

@@ -315,6 +315,11 @@ def test_sarif_names_rules_levels_and_fingerprints():
     ]
     assert [result["level"] for result in run["results"]] == ["error", "warning"]
     assert run["results"][0]["partialFingerprints"]["agenttrace/v1"] == "p1"
+    # Code scanning shows them beside the finding.
+    assert all(
+        rule["fullDescription"]["text"].endswith("?") and rule["help"]["text"]
+        for rule in run["tool"]["driver"]["rules"]
+    )
 
 
 @pytest.mark.parametrize("report", TEXTUAL)

@@ -5,6 +5,7 @@ from importlib.metadata import version
 from typing import Any
 
 from agenttrace import terminal
+from agenttrace.evaluators import catalog
 from agenttrace.evaluators.reports import summary
 from agenttrace.evaluators.results import Evaluation, Fault, Finding
 
@@ -22,11 +23,12 @@ def render(evaluation: Evaluation) -> str:
         OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0.
     """
     findings = [*evaluation.findings[:MAX_FINDINGS], *(evaluation.night.resolved if evaluation.night else ())]
-    rules = list(dict.fromkeys(summary.rule(finding) for finding in findings))
+    rules = {summary.rule(finding): finding.evaluator for finding in findings}
+    known = catalog.load()
     driver = {
         "name": "agenttrace",
         "version": version("agenttrace-otel"),
-        "rules": [{"id": rule, "shortDescription": {"text": rule}} for rule in rules],
+        "rules": [_rule(rule, known.get(evaluator)) for rule, evaluator in rules.items()],
     }
     run = {
         "tool": {"driver": driver},
@@ -35,6 +37,18 @@ def render(evaluation: Evaluation) -> str:
     }
     log = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
     return json.dumps(log, indent=2)
+
+
+def _rule(rule: str, evaluator: catalog.Evaluator | None) -> dict[str, Any]:
+    # Code scanning demands all three texts; evaluators of the user's own are not in the catalogue.
+    question = evaluator.question if evaluator else rule
+    limits = f" Limits: {evaluator.limits}" if evaluator else ""
+    return {
+        "id": rule,
+        "shortDescription": {"text": rule},
+        "fullDescription": {"text": question},
+        "help": {"text": question + limits},
+    }
 
 
 def _result(finding: Finding | Fault) -> dict[str, Any]:
