@@ -4,7 +4,8 @@ The fixture `trajectory` records; the marker `budget` bounds what a test may tak
 times and says how reliable it is. Nothing is loaded until a test uses one of them.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 if TYPE_CHECKING:
-    from agenttrace.config import Settings
+    from agenttrace.config import Budget, Settings
     from agenttrace.trajectory import Trajectory
 
 _MARKERS = (
@@ -20,6 +21,8 @@ _MARKERS = (
     "max_model_calls, max_tokens, max_cost_usd, max_duration_ms",
     "trials(n, at_least=n): run this test n times, each with fixtures of its own; so many trials must pass",
 )
+_STORE = pytest.StashKey[Path]()
+_PROVIDER = pytest.StashKey[Any]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,10 +32,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Has a test with a budget recorded, whether or not it asks for the fixture."""
+    """Has a test with a budget recorded, whether or not it asks for the fixture; before other fixtures of its own."""
     names: list[str] = getattr(item, "fixturenames", [])
-    if item.get_closest_marker("budget") and "trajectory" not in names:
-        names.append("trajectory")
+    definitions: dict[str, Any] = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
+    if "trajectory" in names:
+        asked_for = definitions.get("trajectory")
+        # Without a definition it stands where it was put for another parameter of the same test.
+        if not asked_for or getattr(asked_for[-1].func, "__module__", None) != __name__:
+            return
+        names.remove("trajectory")
+    elif item.get_closest_marker("budget") is None:
+        return
+    # What a wider fixture does is no single test's.
+    is_own = (name in definitions and definitions[name][-1].scope == "function" for name in names)
+    names.insert(next((place for place, own in enumerate(is_own) if own), len(names)), "trajectory")
 
 
 @pytest.fixture
@@ -46,13 +59,21 @@ def trajectory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     from agenttrace.exporter import diverted
     from agenttrace.trajectory import Trajectory
 
-    folder = tmp_path_factory.mktemp("trajectory")
+    db = tmp_path_factory.mktemp("trajectory") / "agenttrace.duckdb"
     # What has ended before is not this test's.
     agenttrace.flush()
-    agenttrace.configure(_shared_store(request.config, tmp_path_factory))
-    with diverted(folder / "agenttrace.duckdb"):
-        yield Trajectory(folder / "agenttrace.duckdb", lambda: _settings(request.path))
+    with _recorded(request.config, _shared_store(request.config, tmp_path_factory)), diverted(db):
+        yield Trajectory(db, lambda: _settings(request.path))
         agenttrace.flush()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Refuses markers that are wrong, before the agent costs anything."""
+    if (marker := item.get_closest_marker("trials")) and _trials(marker) is None:
+        pytest.fail(f"{_written(marker)}: expected n trials, and at_least between 1 and n", pytrace=False)
+    if marker := item.get_closest_marker("budget"):
+        _budget(marker)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -66,20 +87,73 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """Runs a test with trials, and reports it once."""
-    if (marker := item.get_closest_marker("trials")) is None:
+    marker = item.get_closest_marker("trials")
+    if marker is None or (asked := _trials(marker)) is None:
         return None
-    count, needed = _trials(marker)
+    count, needed = asked
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    trials: list[list[pytest.TestReport]] = []
-    for _ in range(count):
-        getattr(item, "_initrequest", lambda: None)()
-        trials.append(runtestprotocol(item, nextitem=nextitem, log=False))
-        if any(report.skipped for report in trials[-1]):
-            break
+    # Between trials the fixtures of class, module and session stay: all but the test itself is needed next.
+    following: list[Any] = [item.parent] * (count - 1) + [nextitem]
+    trials = [_trial(item, number, after) for number, after in enumerate(following, 1)]
     for report in _summed(trials, needed):
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
+
+
+@contextmanager
+def _recorded(config: pytest.Config, store: Path) -> Generator[None]:
+    """Has the global tracer provider record; where the program has none, one of ours stands in for the time of a test.
+
+    It gives way to one that the program sets within the test, and is not left to tests that do not ask for it.
+    """
+    from opentelemetry import trace
+
+    import agenttrace
+
+    if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        agenttrace.configure(store)
+        yield
+        return
+    # There is no public way to take a provider back.
+    api = trace.__dict__
+    api["_TRACER_PROVIDER"] = config.stash.get(_PROVIDER, None)
+    agenttrace.configure(store)
+    ours = config.stash[_PROVIDER] = trace.get_tracer_provider()
+    processors = _processors(ours)
+    before = api["_TRACER_PROVIDER_SET_ONCE"]
+    api["_TRACER_PROVIDER_SET_ONCE"] = once = _Once(lambda: agenttrace.configure(store))
+    try:
+        yield
+    finally:
+        # Otherwise a fixture of the program has itself made the API as new.
+        if api["_TRACER_PROVIDER_SET_ONCE"] is once:
+            api["_TRACER_PROVIDER_SET_ONCE"] = after = type(before)()
+            # With a processor of the program's it is what `configure` would have made for it without us.
+            if once.is_done or _processors(ours) > processors:
+                after.do_once(lambda: None)
+            else:
+                api["_TRACER_PROVIDER"] = None
+
+
+class _Once:
+    """Stands in for OpenTelemetry's: lets the program set one provider in place of ours, and has that one record."""
+
+    def __init__(self, record: Callable[[], None]) -> None:
+        self.is_done = False
+        self._record = record
+
+    def do_once(self, set_provider: Callable[[], None]) -> bool:
+        if self.is_done:
+            return False
+        self.is_done = True
+        set_provider()
+        self._record()
+        return True
+
+
+def _processors(provider: Any) -> int:
+    return len(getattr(getattr(provider, "_active_span_processor", None), "_span_processors", ()))
 
 
 def _shared_store(config: pytest.Config, factory: pytest.TempPathFactory) -> Path:
@@ -90,68 +164,114 @@ def _shared_store(config: pytest.Config, factory: pytest.TempPathFactory) -> Pat
     return store
 
 
-_STORE = pytest.StashKey[Path]()
-
-
 def _settings(path: Path) -> "Settings":
     from agenttrace.config import load
 
     return load(start=path.parent)
 
 
-def _check_budget(item: pytest.Item, marker: pytest.Mark) -> None:
-    __tracebackhide__ = True
+def _written(marker: pytest.Mark) -> str:
+    given = [*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items())]
+    return f"@pytest.mark.{marker.name}({', '.join(given)})"
+
+
+def _budget(marker: pytest.Mark) -> "Budget":
+    from pydantic import ValidationError
+
     from agenttrace.config import Budget
-    from agenttrace.trajectory import Trajectory
 
     unknown = sorted(set(marker.kwargs) - set(Budget.model_fields))
     if marker.args or unknown or not marker.kwargs:
         named = f"does not know {', '.join(unknown)}" if unknown else "takes limits by name"
         pytest.fail(f"@pytest.mark.budget {named}; known: {', '.join(Budget.model_fields)}", pytrace=False)
+    try:
+        return Budget(**marker.kwargs)
+    except ValidationError as err:
+        first = err.errors()[0]
+        wrong = f"{_written(marker)}: {first['loc'][0]} {first['msg'].removeprefix('Input ')}"
+    pytest.fail(wrong, pytrace=False)
+
+
+def _check_budget(item: pytest.Item, marker: pytest.Mark) -> None:
+    __tracebackhide__ = True
+    from agenttrace.trajectory import Trajectory
+
     found: Any = getattr(item, "funcargs", {}).get("trajectory")
     if not isinstance(found, Trajectory):
         pytest.fail(
             "@pytest.mark.budget needs the fixture `trajectory` of agenttrace, and got another one", pytrace=False
         )
-    settings = _settings(item.path).model_copy(update={"budgets": {"default": Budget(**marker.kwargs)}})
+    settings = _settings(item.path).model_copy(update={"budgets": {"default": _budget(marker)}})
     found.check(found.evaluate(settings, ["budget_overruns"]))
 
 
-def _trials(marker: pytest.Mark) -> tuple[int, int]:
+def _trials(marker: pytest.Mark) -> tuple[int, int] | None:
+    """Returns how many trials, and how many of them must pass; None where the marker is wrong."""
     given: dict[str, Any] = {**dict(zip(("n", "at_least"), marker.args, strict=False)), **marker.kwargs}
     count = given.get("n")
     needed = given.get("at_least", count)
     is_known = set(given) <= {"n", "at_least"} and len(marker.args) < 3
-    if not (is_known and isinstance(count, int) and isinstance(needed, int) and 1 <= needed <= count):
-        raise pytest.UsageError(f"@pytest.mark.trials{marker.args}: expected n trials, and at_least between 1 and n.")
-    return count, needed
+    if is_known and isinstance(count, int) and isinstance(needed, int) and 1 <= needed <= count:
+        return count, needed
+    return None
+
+
+def _trial(item: pytest.Item, number: int, nextitem: Any) -> list[pytest.TestReport]:
+    """Runs a test as if for the first time; its spans bear the number of the trial."""
+    from opentelemetry import baggage, context
+
+    from agenttrace.semconv import TRIAL
+
+    if getattr(item, "cls", None) is not None:
+        # What one trial leaves on `self` is no matter of the next one.
+        for name in ("_instance", "_obj"):
+            vars(item).pop(name, None)
+    getattr(item, "_initrequest", lambda: None)()
+    item._report_sections.clear()  # pyright: ignore[reportPrivateUsage]
+    token = context.attach(baggage.set_baggage(TRIAL, number))
+    try:
+        return runtestprotocol(item, nextitem=nextitem, log=False)
+    finally:
+        context.detach(token)
 
 
 def _summed(trials: list[list[pytest.TestReport]], needed: int) -> Iterator[pytest.TestReport]:
     """Makes one report of all trials: that of a single test."""
-    if any(report.skipped for report in trials[-1]):
-        yield from trials[-1]
-        return
     failed = [[report for report in trial if report.failed] for trial in trials]
-    passed = sum(not reports for reports in failed)
+    skipped = [[report for report in trial if report.skipped] for trial in trials]
+    if (all(skipped) or any(hasattr(report, "wasxfail") for each in skipped for report in each)) and not any(failed):
+        yield from next(trial for trial, each in zip(trials, skipped, strict=True) if each)
+        return
+    # A trial that was skipped shows nothing, so it is none that passed.
+    shown = [bad or left for bad, left in zip(failed, skipped, strict=True)]
+    passed = sum(not reports for reports in shown)
     verdict = _verdict(passed, len(trials), needed)
-    shown = [f"{'-' * 20} trial {n} {'-' * 20}\n{r.longreprtext}" for n, rs in enumerate(failed, 1) for r in rs]
     setup, teardown = trials[0][0], trials[-1][-1]
+    call = next((report for trial in reversed(trials) for report in trial if report.when == "call"), setup)
+    texts = [f"{'-' * 20} trial {n} {'-' * 20}\n{_text(r)}" for n, rs in enumerate(shown, 1) for r in rs]
+    sections = [(f"{name}, trial {n}", text) for n, rs in enumerate(shown, 1) for r in rs for name, text in r.sections]
+    is_passed = passed >= needed
     setup.outcome = teardown.outcome = "passed"
     setup.longrepr = teardown.longrepr = None
-    call = next((report for trial in reversed(trials) for report in trial if report.when == "call"), setup)
     call.when = "call"
-    call.outcome = "passed" if passed >= needed else "failed"
-    call.longrepr = None if passed >= needed else "\n\n".join([verdict, *shown])
+    call.outcome = "passed" if is_passed else "failed"
+    call.longrepr = None if is_passed else "\n\n".join([verdict, *texts])
     call.duration = sum(report.duration for trial in trials for report in trial if report.when == "call")
+    call.sections = [("trials", verdict), *sections] if is_passed else sections
     for report in (call, teardown):
         # JUnit's file takes them from the last one.
         report.user_properties = [*report.user_properties, ("trials", len(trials)), ("trials_passed", passed)]
-    call.sections = [("trials", verdict)]
     if call is not setup:
         yield setup
     yield call
     yield teardown
+
+
+def _text(report: pytest.TestReport) -> str:
+    if report.failed:
+        return report.longreprtext
+    # Of a skip, pytest keeps file, line and reason.
+    return report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
 
 
 def _verdict(passed: int, trials: int, needed: int) -> str:
