@@ -55,16 +55,16 @@ def trajectory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     Spans of the global tracer provider and all decorators of agenttrace go to a store of this test's own. Exporters to
     other backends stay as the program has set them.
     """
-    import agenttrace
+    from agenttrace.configure import flush_stores
     from agenttrace.exporter import diverted
     from agenttrace.trajectory import Trajectory
 
     db = tmp_path_factory.mktemp("trajectory") / "agenttrace.duckdb"
     # What has ended before is not this test's.
-    agenttrace.flush()
+    flush_stores()
     with _recorded(request.config, _shared_store(request.config, tmp_path_factory)), diverted(db):
         yield Trajectory(db, lambda: _settings(request.path))
-        agenttrace.flush()
+        flush_stores()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,13 +1,14 @@
 """What an agent did in a test, and assertions on it; the pytest plugin makes one for each test."""
 
 import json
+import os
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from agenttrace.configure import flush
+from agenttrace.configure import flush_stores
 
 if TYPE_CHECKING:
     from agenttrace.config import Settings
@@ -65,20 +66,14 @@ class Calls(Sequence[Call]):
         """Asserts that the other tool was called, and not before one of these calls."""
         __tracebackhide__ = True
         later = self._trajectory.called(other, **arguments)
-        if self._found[0].place > later[0].place:
-            self._fail(
-                f"was called only after {other}: step {self._found[0].place}, and {other} is step {later[0].place}"
-            )
+        self._expect(later[0].place > self._found[0].place, "only after", later[0])
         return self
 
     def after(self, other: str, /, **arguments: Any) -> "Calls":
         """Asserts that the other tool was called, and before the first of these calls."""
         __tracebackhide__ = True
         earlier = self._trajectory.called(other, **arguments)
-        if self._found[0].place < earlier[0].place:
-            self._fail(
-                f"was called before {other}: step {self._found[0].place}, and {other} is step {earlier[0].place}"
-            )
+        self._expect(earlier[0].place < self._found[0].place, "before", earlier[0])
         return self
 
     def times(self, count: int) -> "Calls":
@@ -87,6 +82,14 @@ class Calls(Sequence[Call]):
         if len(self) != count:
             self._fail(f"was called {_times(len(self))}, expected {_times(count)}")
         return self
+
+    def _expect(self, is_so: bool, instead: str, other: Call) -> None:
+        __tracebackhide__ = True
+        own = self._found[0]
+        if own == other:
+            self._fail(f"is compared with the same call: step {own.place}")
+        if not is_so:
+            self._fail(f"was called {instead} {other.name}: step {own.place}, and {other.name} is step {other.place}")
 
     def _fail(self, what: str) -> None:
         __tracebackhide__ = True
@@ -230,7 +233,8 @@ class Trajectory:
 
         found = self.runs
         if not found:
-            return _NOTHING
+            is_off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+            return _NOTHING + (" OTEL_SDK_DISABLED is set: unset it." if is_off else "")
         with closing(open_store(self.db)) as connection:
             shown = [
                 show.show_run(connection, show.find_run(connection, run["trajectory_id"])).partition(
@@ -251,7 +255,7 @@ class Trajectory:
     def _take_in(self) -> None:
         from agenttrace.store import refresh
 
-        flush()
+        flush_stores()
         refresh(self.db, settings=self._settings(), wait_s=10.0)
 
     def _rows(self, query: str) -> list[dict[str, Any]]:

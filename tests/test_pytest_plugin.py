@@ -121,6 +121,7 @@ def test_what_does_not_hold_fails_with_the_trajectory(project: pytest.Pytester) 
                 lambda: trajectory.called("place_order", qty=41),
                 lambda: trajectory.called("check_stock").after("place_order"),
                 lambda: trajectory.called("place_order").times(2),
+                lambda: trajectory.called("place_order").before("place_order", qty=40),
             ):
                 with pytest.raises(AssertionError) as raised:
                     ask()
@@ -160,6 +161,7 @@ def test_what_does_not_hold_fails_with_the_trajectory(project: pytest.Pytester) 
         "AssertionError: place_order(qty=41) was not called with these arguments, once with others",
         "AssertionError: check_stock was called before place_order: step 0, and place_order is step 1",
         "AssertionError: place_order was called once, expected 2 times",
+        "AssertionError: place_order is compared with the same call: step 1",
         "AssertionError: place_order(item='rice') was called once",
         "error duplicate_mutations/confirmed: place_order(item=rice, qty=40) ran twice",
         "AssertionError: place_order: cannot be told",
@@ -369,6 +371,7 @@ def test_what_a_test_does_to_the_tracer_provider_stays(project: pytest.Pytester)
     result = run(
         project,
         """
+        import socket
         from opentelemetry import trace
         from opentelemetry.util._once import Once
 
@@ -386,9 +389,18 @@ def test_what_a_test_does_to_the_tracer_provider_stays(project: pytest.Pytester)
         def test_outside():
             restock("outside")
             assert agenttrace.flush().written
+
+        def test_no_question_waits_for_a_backend(trajectory):
+            with socket.create_server(("127.0.0.1", 0)) as backend:
+                backend.setblocking(False)
+                agenttrace.configure(f"http://127.0.0.1:{backend.getsockname()[1]}", flush_interval=60)
+                restock("in the test")
+                trajectory.called("place_order").times(1)
+                with pytest.raises(BlockingIOError):
+                    backend.accept()
         """,
     )
-    result.assert_outcomes(passed=4)
+    result.assert_outcomes(passed=5)
     import duckdb
 
     with duckdb.connect(project.path / "own.duckdb", read_only=True) as con:
