@@ -22,14 +22,14 @@ print(json.dumps({
 endef
 export PYRIGHT_CONFIG
 
-.PHONY: demo test check test-browser mutants fuzz chaos bench soak defences audit conformance examples exporters clean
+.PHONY: demo test check test-browser nights mutants fuzz chaos bench soak defences audit conformance examples exporters clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/agenttrace demo
 
 test: $(VENV)/.installed-dev
 	@$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n 2 --dist loadgroup
+	$(BIN)/coverage run -m pytest -n 3 --dist loadgroup
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
@@ -48,6 +48,11 @@ check: $(VENV)/.installed-dev $(CLEAN)/.installed
 test-browser: $(VENV)/.installed-dev
 	@$(BIN)/python -c "import playwright" 2>/dev/null || $(BIN)/python $(PIP) install --editable ".[browser]"
 	$(BIN)/python -m pytest -q -n 0 -s tests/browser_report.py
+
+# Thirty nights over a growing store against an oracle: late spans, a crash, a night without data, a change of the clocks.
+NIGHTS ?= 30
+nights: $(VENV)/.installed-dev
+	NIGHTS=$(NIGHTS) $(BIN)/python -m pytest -q -n 0 tests/test_nightly.py -k night_after_night
 
 # Takes away each condition of each evaluator's SQL: a golden case must fail.
 mutants: $(VENV)/.installed-dev

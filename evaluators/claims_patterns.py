@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from agenttrace.evaluators.claims_words import ToolWords, lists
 
@@ -14,14 +14,22 @@ class Patterns:
 
     Attributes:
         trigger: Cheap; where it finds nothing, none of the ways does.
-        ways: Regular expression, form of the claim, whether the writer says that it did it itself. Groups: `verb`,
-            `object`, `aux` (passive), `bare` (no subject), `chained` (the subject stands earlier in the sentence).
+        written: The ways as texts.
         words: Past forms of the verbs.
     """
 
     trigger: re.Pattern[str]
-    ways: tuple[tuple[re.Pattern[str], str, bool], ...]
+    written: "tuple[Way, ...]"
     words: tuple[str, ...]
+
+    @cached_property
+    def ways(self) -> tuple[tuple[re.Pattern[str], str, bool], ...]:
+        """Regular expression, form of the claim, whether the writer says that it did it itself.
+
+        Groups: `verb`, `object`, `aux` (passive), `bare` (no subject), `chained` (the subject stands earlier in the
+        sentence). To compile them takes longer than all else, and most tools are never spoken of.
+        """
+        return tuple((re.compile(pattern), form, by_agent) for pattern, form, by_agent in self.written)
 
 
 def _adverbs() -> str:
@@ -62,8 +70,7 @@ def patterns(tool: ToolWords) -> Patterns:
         verbs.append(own)
     names = [*(re.escape(name.lower()) for name in _names(tool.name)), _spaced(tool.name)]
     trigger = re.compile("|".join([*names, *(rf"\b(?:{verb})\b" for verb in verbs)]))
-    compiled = tuple((re.compile(pattern), form, by_agent) for pattern, form, by_agent in ways)
-    return Patterns(trigger, compiled, tuple(word for verb in verbs for word in verb.split("|")))
+    return Patterns(trigger, tuple(ways), tuple(word for verb in verbs for word in verb.split("|")))
 
 
 def _past_with_object(tool: ToolWords, past: str) -> str:

@@ -1,6 +1,7 @@
 """The nightly job: what a night is, what it judges, and what it says of the nights before."""
 
 import json
+import os
 import random
 import shutil
 from collections import Counter
@@ -411,17 +412,22 @@ class Oracle:
         return said
 
 
-def test_thirty_nights(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+# `make nights` has thirty.
+NIGHTS = int(os.environ.get("NIGHTS", "10"))
+
+
+def test_night_after_night(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(1)
     oracle = Oracle(2, 2)
     said: dict[int, tuple[str, str]] = {}
-    crash, nothing, twice = 9, 15, 21
-    # From 2025-10-11 on, so that summer time ends in the middle.
-    said[world.run("fine", at(-20))] = "shop", "fine"
-    for day in range(-20, 10):
-        arrived = set(said) if day == -20 else set[int]()
+    # Summer time ends in the middle.
+    first = -5 - NIGHTS // 2
+    crash, nothing, twice = (first + NIGHTS * tenths // 10 for tenths in (3, 5, 7))
+    said[world.run("fine", at(first))] = "shop", "fine"
+    for day in range(first, first + NIGHTS):
+        arrived = set(said) if day == first else set[int]()
         fresh = set(arrived)
-        if day != nothing - 21:
+        if day != nothing:
             for agent in ("shop", "cook"):
                 for _ in range(rng.choice([0, 1, 2, 3, 5])):
                     says = rng.choice(["fine"] * 6 + ["rice", "oil", "salt"])
@@ -433,7 +439,7 @@ def test_thirty_nights(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
                 if run not in arrived:
                     world.span(run, at(day), agent=said[run][0], number=2 + rng.randrange(1_000_000))
                     arrived.add(run)
-        if day == crash - 21:
+        if day == crash:
             with monkeypatch.context() as patched:
                 patched.setattr(storing, "write_evaluation", _crash)
                 with pytest.raises(MemoryError):
@@ -446,10 +452,10 @@ def test_thirty_nights(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         assert found.passed == (False if faults else True if arrived & fresh else None)
         assert _stated(world, found) == expected
         world.check_ledger()
-        if day == twice - 21:
+        if day == twice:
             assert world.night(night(day)).run == found.run
     judged = world.rows("SELECT count(DISTINCT night), count(*) FROM evaluation_runs")
-    assert judged == [(30, 30)]
+    assert judged == [(NIGHTS, NIGHTS)]
 
 
 def _crash(*_: object) -> None:
