@@ -9,7 +9,8 @@ from typing import Final, cast
 
 import orjson
 
-from agenttrace.redact import hash_key
+from agenttrace.encode import clean_text
+from agenttrace.redact import Redactor, hash_key
 from agenttrace.values import MAX_BYTES, Items, Label, Opened, Pairs, open_value
 
 _MAX_PARTS: Final = 50_000
@@ -44,6 +45,12 @@ def arguments_hash(arguments: Mapping[str, object], *, without: str | None = Non
 def keyed_hash(text: str) -> str:
     """Returns the HMAC-SHA256 of a text in hexadecimal digits."""
     return hmac.digest(hash_key(), text.encode("utf-8", "surrogatepass"), "sha256").hex()
+
+
+def kept_apart(value: object, redact: Redactor | None) -> str:
+    """Returns an id or key as text; one with something to hide as its hash, for two of them must stay two."""
+    text = clean_text(value)
+    return text if redact is None or redact(text) == text else keyed_hash(text)
 
 
 class _Canonical:

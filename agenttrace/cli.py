@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from agenttrace import judging, private, terminal
+from agenttrace import judging, keeping, private, terminal
 from agenttrace.commands import FAILED, IMPOSSIBLE, PASSED, interruptible, ready, take_in
 from agenttrace.config import load
 from agenttrace.errors import AgentTraceError, UsageError
@@ -266,6 +266,11 @@ app.command()(judging.compare)
 app.command()(judging.review)
 app.command()(judging.promote)
 app.command()(judging.evaluators)
+app.command()(keeping.export)
+app.command()(keeping.prune)
+app.command()(keeping.compact)
+app.command()(keeping.redact)
+app.command()(keeping.merge)
 
 
 @app.command()

@@ -8,7 +8,7 @@ from opentelemetry.context import Context, get_current
 
 from agenttrace import messages, semconv
 from agenttrace.binding import Arguments, Binding
-from agenttrace.canonical import arguments_hash, keyed_hash
+from agenttrace.canonical import arguments_hash, kept_apart
 from agenttrace.chunks import Chunks
 from agenttrace.encode import Encoded, clean_text, encode, encode_flat
 from agenttrace.recording import Attributes, Recording, inherited_attributes, open_run, record_start, start
@@ -274,14 +274,8 @@ def argument_attributes(
             attributes[semconv.ARGUMENTS_HASH] = hashed
     key = arguments.get(idempotency_key) if idempotency_key is not None else None
     if key is not None:
-        attributes[semconv.IDEMPOTENCY_KEY] = _key_text(key, redact)
+        attributes[semconv.IDEMPOTENCY_KEY] = kept_apart(key, redact)
     return attributes
-
-
-def _key_text(key: object, redact: Redaction | None) -> str:
-    """Returns an idempotency key as text; one with something to hide as its hash, for two keys must stay two."""
-    text = clean_text(key)
-    return text if redact is None or redact(text) == text else keyed_hash(text)
 
 
 def result_attributes(encoded: Encoded) -> Attributes:

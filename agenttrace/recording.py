@@ -21,6 +21,7 @@ from opentelemetry.trace import (
 from opentelemetry.util.types import AttributeValue
 
 from agenttrace import semconv
+from agenttrace.canonical import kept_apart
 from agenttrace.encode import clean_text
 from agenttrace.guard import guarded, is_programs_own, report, traceback_of
 from agenttrace.redact import current_redaction
@@ -91,7 +92,7 @@ def _from_baggage(within: Context) -> Attributes:
     for name, key in _BAGGAGE.items():
         value = items.get(name)
         if type(value) is int or (key != semconv.TRIAL and type(value) is str):
-            found[key] = value if key == semconv.TRIAL else clean_text(str(value), redact=current_redaction())
+            found[key] = value if key == semconv.TRIAL else kept_apart(str(value), current_redaction())
         elif type(value) is str and value.isdecimal() and len(value) < 10:
             found[key] = int(value)
     return found

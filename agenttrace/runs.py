@@ -11,6 +11,7 @@ from opentelemetry import context
 from opentelemetry.util.types import AttributeValue
 
 from agenttrace import semconv
+from agenttrace.canonical import kept_apart
 from agenttrace.encode import MESSAGES_LIMIT_BYTES, clean_text, encode
 from agenttrace.guard import guarded, report, warn_once
 from agenttrace.kinds import argument_attributes, result_attributes, tool_attributes
@@ -242,7 +243,7 @@ def _start_run(name: str, given: Mapping[str, object], user_input: object) -> Re
     for key, value in given.items():
         if value is not None:
             is_trial = key == semconv.TRIAL and type(value) is int
-            stated[key] = value if is_trial else clean_text(value, redact=redact)  # pyright: ignore[reportArgumentType]
+            stated[key] = value if is_trial else kept_apart(value, redact)  # pyright: ignore[reportArgumentType]
     recording = start(f"{semconv.INVOKE_AGENT} {name}", {semconv.OPERATION: semconv.INVOKE_AGENT, **stated})
     if recording is None:
         return None

@@ -114,9 +114,9 @@ def _head(run: Row, width: int) -> Iterator[str]:
     if facts:
         yield terminal.cut("  " + " · ".join(facts), width)
     counts = (
-        _count(run["tool_call_count"], "tool call"),
-        _count(run["model_call_count"], "model call"),
-        _count(run["error_count"], "error"),
+        count(run["tool_call_count"], "tool call"),
+        count(run["model_call_count"], "model call"),
+        count(run["error_count"], "error"),
         f"{tokens(run['total_tokens'])} tokens",
         cost(run["cost_usd"], run["unpriced_model_calls"]),
         duration(run["duration_ms"]),
@@ -252,7 +252,8 @@ def _task(run: Row) -> str:
     return "" if run["task_id"] is None else f"{run['task_id']}{trial}"
 
 
-def _count(number: int, noun: str) -> str:
+def count(number: int, noun: str) -> str:
+    """Returns a number with its noun: `1 run`, `2,000 runs`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 

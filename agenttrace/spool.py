@@ -34,6 +34,7 @@ __all__ = [
     "locked_folder",
     "real_path",
     "spool_folder",
+    "sync_folder",
 ]
 
 
@@ -124,7 +125,7 @@ class Spool:
             return self._store(name, part.payload)
         except FileNotFoundError:
             private.make_folder(self.folder)
-            _sync_folder(self.folder.parent)
+            sync_folder(self.folder.parent)
             return self._store(name, part.payload)
 
     def segments(self) -> list[Segment]:
@@ -186,7 +187,7 @@ class Spool:
                 warn_once(
                     f"remove {self.folder}", "%s: in the store, but cannot be deleted: %s", segment.path, err.strerror
                 )
-        _sync_folder(self.folder)
+        sync_folder(self.folder)
 
     def clean(self) -> None:
         """Deletes temporary files of dead writers; they were never acknowledged. Only for who holds the store."""
@@ -234,7 +235,7 @@ class Spool:
                 payload = payload[os.write(descriptor, payload) :]
             os.fsync(descriptor)
             temporary.rename(path)
-        _sync_folder(self.folder)
+        sync_folder(self.folder)
         return path
 
 
@@ -332,7 +333,8 @@ def _lock(descriptor: int, wait_s: float) -> bool:
             return True
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Makes what was done in a folder durable, as far as its file system and this user's rights allow."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except (FileNotFoundError, PermissionError):

@@ -2,17 +2,11 @@
 
 A DuckDB file has one writer and no readers, or readers and no writer. So nobody keeps it open: a writer takes it for a
 moment, a reader per answer, and whoever finds it taken waits for a bounded time.
-
-The file is never opened, hashed or copied by descriptor here: closing that descriptor would drop the POSIX lock of a
-connection in the same process, and let a second writer in.
 """
 
 import os
-import random
-import re
-import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
 from importlib import resources
 from pathlib import Path
@@ -22,8 +16,18 @@ import duckdb
 
 from agenttrace import private
 from agenttrace.compact import Compacted, Totals, compact, read_totals, release
+from agenttrace.connect import (
+    AGENT_ROW_GROUP,
+    CONFIG,
+    ReadOnlyError,
+    attached,
+    connect,
+    first_line,
+    holder_of,
+    process,
+    unusable,
+)
 from agenttrace.errors import StoreBusyError, StoreError, StoreMissingError
-from agenttrace.limits import AGENT_MEMORY, MEMORY, bound_memory, spill_folder
 from agenttrace.nearby import missing_message
 from agenttrace.spool import Spool, default_db, locked_folder, spool_folder
 
@@ -47,9 +51,6 @@ SCHEMA_VERSION = 2
 MIGRATIONS: tuple[str, ...] = ((resources.files("agenttrace") / "schema_2.sql").read_text(encoding="utf-8"),)
 
 _FOREIGN = "{}: a DuckDB file without tables of agenttrace. Name another file with --db."
-# Full row groups go straight into the file, the rest of a batch through the log. With DuckDB's 122,880 rows a flush of
-# 8,192 spans takes 3 times the processor time, and merging them up to 0.8 s at once. Commands merge the small ones.
-_AGENT_ROW_GROUP = 4_096
 
 # What a command or the receiver does at once; a batch that has begun is finished, which may take a few seconds more.
 # Then others have a turn: those that wait look every 30 ms, and later on a busy machine, where turns are long too.
@@ -61,16 +62,6 @@ _TURN_WAIT_S = 10.0
 
 # A small batch ends soon after the time that an agent may take at its end.
 _AGENT_BATCH_BYTES = 8 << 20
-
-
-# A file that is no DuckDB database may make DuckDB look for an extension that reads it, over the network; and a store
-# from elsewhere may have a view in place of a table of ours, which reads other files.
-_EXTERNAL = "enable_external_access"
-_CONFIG: dict[str, str | bool | int | float | list[str]] = {
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-    _EXTERNAL: "false",
-}
 
 
 class Refreshed(NamedTuple):
@@ -90,28 +81,6 @@ class Refreshed(NamedTuple):
     totals: Totals | None = None
     holder: str | None = None
     not_rebuilt: int = 0
-
-
-class _Process:
-    """What this process does with the store; only one of its threads may write at a time."""
-
-    def __init__(self) -> None:
-        self.writing = threading.Lock()
-        self.has_ghost = False
-        # DuckDB without a file or a thread, and the folder whose stores may be attached to it. To start one takes 14 ms
-        # of processor time, to attach a store 1 ms. It is taken away while it is in use, so that no child inherits it.
-        self.idle: tuple[Path, duckdb.DuckDBPyConnection] | None = None
-
-    def after_fork(self) -> None:
-        # The child inherits an open database without its lock and threads, and would be handed that very database
-        # by the next connect: it must leave the store to others.
-        self.has_ghost = self.has_ghost or self.writing.locked()
-        self.writing = threading.Lock()
-        self.idle = None
-
-
-_process = _Process()
-os.register_at_fork(after_in_child=_process.after_fork)
 
 
 def refresh(db: Path, *, settings: "Settings | None" = None, wait_s: float = 2.0) -> Refreshed:
@@ -139,7 +108,7 @@ def refresh(db: Path, *, settings: "Settings | None" = None, wait_s: float = 2.0
     try:
         while is_left:
             started = time.monotonic()
-            with _writer(db, wait_s, adopts=bool(spool.segments())) as con:
+            with writer(db, wait_s, adopts=bool(spool.segments())) as con:
                 turn = _take_turn(con, spool, settings, waiting, plan)
             compacted, rebuilt, totals = compacted + turn.compacted, rebuilt + turn.rebuilt, turn.totals
             not_rebuilt = turn.not_rebuilt
@@ -147,8 +116,8 @@ def refresh(db: Path, *, settings: "Settings | None" = None, wait_s: float = 2.0
             if is_left:
                 time.sleep(max(_PAUSE_S, _PAUSE_SHARE * (time.monotonic() - started)))
     except StoreBusyError as err:
-        busy, holder = True, _holder(err)
-    except _ReadOnlyError as err:
+        busy, holder = True, holder_of(err)
+    except ReadOnlyError as err:
         problem = str(err)
     pending = spool.pending()
     if pending.segments and not spool.is_writable():
@@ -200,9 +169,9 @@ def compact_store(db: Path, *, budget_s: float, wait_s: float = 0.0) -> Compacte
     if not segments:
         return Compacted(0, 0)
     try:
-        with _writer(db, wait_s, is_agent=True) as con:
+        with writer(db, wait_s, is_agent=True) as con:
             # Small flushes would leave a row group each; one merge at a time keeps up with them.
-            merges = int(sum(segment.rows for segment in segments) < _AGENT_ROW_GROUP)
+            merges = int(sum(segment.rows for segment in segments) < AGENT_ROW_GROUP)
             con.execute("SET max_vacuum_tasks = ?", [merges])
             return compact(con, spool, deadline=deadline, batch_bytes=_AGENT_BATCH_BYTES)
     except StoreBusyError:
@@ -226,7 +195,7 @@ def open_store(db: Path, *, wait_s: float = _TURN_WAIT_S, locked: bool = False) 
         refresh(db, wait_s=wait_s)
     if not db.exists():
         raise StoreMissingError(missing_message(db))
-    con = _connect(db, wait_s, read_only=True)
+    con = connect(db, wait_s, read_only=True)
     try:
         _check_readable(con, db)
         if locked:
@@ -237,12 +206,8 @@ def open_store(db: Path, *, wait_s: float = _TURN_WAIT_S, locked: bool = False) 
     return con
 
 
-class _ReadOnlyError(StoreError):
-    """The file may be read and not written."""
-
-
 @contextmanager
-def _writer(
+def writer(
     db: Path, wait_s: float, *, adopts: bool = True, is_agent: bool = False
 ) -> Generator[duckdb.DuckDBPyConnection]:
     """Holds the store alone, with today's schema in it.
@@ -252,15 +217,19 @@ def _writer(
         wait_s: How long to wait for another process to let go of the file.
         adopts: Whether a file without our tables gets them; a command that only reads leaves another program's alone.
         is_agent: Whether the process may be somebody else's, and gets by with one thread and little memory.
+
+    Raises:
+        StoreBusyError: Somebody has the file all that time.
+        StoreError: It is no store of this release, or the disk is full.
     """
-    lock = _process.writing
-    if _process.has_ghost or not lock.acquire(timeout=wait_s):
+    lock = process.writing
+    if process.has_ghost or not lock.acquire(timeout=wait_s):
         raise StoreBusyError(f"{db}: another thread of this process is writing to it.")
     try:
         if not db.exists():
             _create(db, wait_s)
         try:
-            with _attached(db, wait_s) if is_agent else closing(_connect(db, wait_s, read_only=False)) as con:
+            with attached(db, wait_s) if is_agent else closing(connect(db, wait_s, read_only=False)) as con:
                 if not adopts and _schema_version(con) is None:
                     raise StoreError(_FOREIGN.format(db))
                 _migrate(con, db)
@@ -269,123 +238,9 @@ def _writer(
             # A full disk fails a commit too, and is no reason to wait.
             if isinstance(err, duckdb.TransactionException) and "onflict" in str(err):
                 raise StoreBusyError(f"{db}: another connection of this process is writing to it.") from err
-            raise StoreError(f"{db}: {_first_line(err)}") from err
+            raise StoreError(f"{db}: {first_line(err)}") from err
     finally:
         lock.release()
-
-
-@contextmanager
-def _attached(db: Path, wait_s: float) -> Generator[duckdb.DuckDBPyConnection]:
-    """Attaches the store for a moment to a DuckDB that this process keeps; after a fault, that one is given up."""
-    _check_place(db)
-    # DuckDB names its write-ahead log after the path that it is given; a link would have one of its own.
-    path = os.path.realpath(db)
-    folder = Path(path).parent
-    idle, _process.idle = _process.idle, None
-    con = idle[1] if idle is not None and idle[0] == folder else _start(db, folder)
-    # DuckDB sees to it that no two connections of a process have the file, here or by `connect`.
-    attach = f"ATTACH ? AS store (ROW_GROUP_SIZE {_AGENT_ROW_GROUP})"
-    try:
-        _patiently(db, wait_s, lambda: con.execute(attach, [path]))
-    except StoreBusyError:
-        _process.idle = folder, con
-        raise
-    try:
-        con.execute("USE store")
-        yield con
-        con.execute("USE memory")
-        con.execute("DETACH store")
-    except BaseException:
-        con.close()
-        raise
-    _process.idle = folder, con
-
-
-def _start(db: Path, folder: Path) -> duckdb.DuckDBPyConnection:
-    """Starts a DuckDB without a file, for stores of one folder."""
-    # Without threads of its own it survives a fork, and the agent's processors stay the agent's.
-    config = {name: value for name, value in _CONFIG.items() if name != _EXTERNAL}
-    con = duckdb.connect(config=config | {"threads": 1, "async_threads": 0, "temp_directory": str(spill_folder(db))})
-    bound_memory(con, AGENT_MEMORY)
-    con.execute("SET enable_progress_bar = false")
-    con.execute("SET TimeZone = 'UTC'")
-    # Its own files have several endings, so the whole folder it must be.
-    con.execute("SET allowed_directories = ?", [[str(folder)]])
-    con.execute(f"SET {_EXTERNAL} = false")
-    return con
-
-
-def _connect(db: Path, wait_s: float, *, read_only: bool) -> duckdb.DuckDBPyConnection:
-    _check_place(db)
-    config = _CONFIG | {"temp_directory": str(spill_folder(db))}
-    path = os.path.realpath(db)
-    con = _patiently(db, wait_s, lambda: duckdb.connect(path, read_only=read_only, config=config))
-    bound_memory(con, MEMORY)
-    con.execute("SET enable_progress_bar = false")
-    con.execute("SET TimeZone = 'UTC'")
-    return con
-
-
-def _check_place(db: Path) -> None:
-    for path in (db, spool_folder(db)):
-        if private.is_planted(path):
-            raise StoreError(private.PLANTED.format(path))
-    private.keep_off_streams()
-
-
-def _patiently(db: Path, wait_s: float, take: Callable[[], duckdb.DuckDBPyConnection]) -> duckdb.DuckDBPyConnection:
-    """Tries to take the file until whoever holds it lets go, or time is up."""
-    deadline = time.monotonic() + wait_s
-    while True:
-        try:
-            return take()
-        except duckdb.Error as err:
-            if not _is_busy(err):
-                raise _unusable(db, err) from err
-            if time.monotonic() >= deadline:
-                raise StoreBusyError(
-                    f"{db}: another process holds it ({_first_line(err)}). Try again when it has finished."
-                ) from err
-            # Unequal pauses: two waiters that keep step would meet each time.
-            time.sleep(random.uniform(0.005, 0.03))  # noqa: S311
-
-
-def _is_busy(err: duckdb.Error) -> bool:
-    text = str(err)
-    return (
-        (isinstance(err, duckdb.IOException) and "Could not set lock" in text)
-        or (isinstance(err, duckdb.ConnectionException) and "different configuration" in text)
-        or "Unique file handle conflict" in text
-    )
-
-
-def _holder(err: StoreBusyError) -> str | None:
-    """Returns whom DuckDB names as the holder of its lock."""
-    found = re.search(r"held in (.+?) \(PID (\d+)\)", str(err))
-    return f"process {found[2]} ({found[1]})" if found else None
-
-
-def _unusable(db: Path, err: duckdb.Error) -> StoreError:
-    text = str(err)
-    if db.is_dir():
-        return StoreError(f"{db}: is a folder; expected a DuckDB file. Name one with --db or AGENTTRACE_DB.")
-    if "Permission denied" in text or "Read-only file system" in text:
-        if os.access(db, os.R_OK):
-            return _ReadOnlyError(f"{db}: cannot be written by this user.")
-        return StoreError(f"{db}: cannot be read by this user (permission denied).")
-    if "not a valid DuckDB" in text or "extension" in text:
-        found = "is empty" if db.exists() and db.stat().st_size == 0 else "is not a DuckDB file"
-        return StoreError(f"{db}: {found}. Delete it, or name another file with --db or AGENTTRACE_DB.")
-    if any(word in text for word in ("read enough bytes", "checksum", "orrupt", "Failed to load")):
-        return StoreError(
-            f"{db}: is damaged ({_first_line(err)}). Put a copy back, or move it away: "
-            "a new one takes in what the spool holds."
-        )
-    return StoreError(f"{db}: {_first_line(err)}")
-
-
-def _first_line(err: duckdb.Error) -> str:
-    return str(err).partition("\n")[0].partition(". See also")[0]
 
 
 def _create(db: Path, wait_s: float) -> None:
@@ -405,7 +260,7 @@ def _create(db: Path, wait_s: float) -> None:
             with suppress(FileNotFoundError):
                 # The log of a store that someone deleted would make the new one unreadable.
                 orphan.rename(orphan.with_name(orphan.name + ".bad"))
-            con = duckdb.connect(temporary, config=_CONFIG)
+            con = duckdb.connect(temporary, config=CONFIG)
             try:
                 _migrate(con, db)
             finally:
@@ -417,7 +272,7 @@ def _create(db: Path, wait_s: float) -> None:
     except FileExistsError:
         return
     except duckdb.Error as err:
-        raise _unusable(db, err) from err
+        raise unusable(db, err) from err
     except NotADirectoryError as err:
         raise StoreError(f"{db}: {err.strerror}. Name another file with --db or AGENTTRACE_DB.") from err
     except OSError as err:
@@ -451,7 +306,7 @@ def _migrate(con: duckdb.DuckDBPyConnection, db: Path) -> None:
     except duckdb.CatalogException as err:
         con.rollback()
         raise StoreError(
-            f"{db}: holds tables of another program ({_first_line(err)}). Name another file with --db."
+            f"{db}: holds tables of another program ({first_line(err)}). Name another file with --db."
         ) from err
 
 
@@ -459,10 +314,10 @@ def _schema_version(con: duckdb.DuckDBPyConnection) -> int | None:
     """Returns the schema version; None for a file without tables of ours."""
     try:
         # To look for the table first takes six times as long.
-        row = con.execute("SELECT value::INTEGER FROM agenttrace_meta WHERE key = 'schema_version'").fetchone()
+        rows = con.execute("SELECT value::INTEGER FROM agenttrace_meta WHERE key = 'schema_version'").fetchall()
     except (duckdb.CatalogException, duckdb.BinderException, duckdb.ConversionException):
         return None
-    return int(row[0]) if row else None
+    return int(rows[0][0]) if rows else None
 
 
 def _refuse_newer(found: int | None, db: Path) -> None:

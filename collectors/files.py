@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import orjson
 
+from agenttrace.collectors.batches import Batches, size_of
 from agenttrace.collectors.decode import Decoded, decode_logs_protobuf, decode_traces_protobuf, json_text
 from agenttrace.collectors.formats import FORMATS, format_of
 from agenttrace.collectors.json_documents import MAX_DOCUMENT_BYTES, BadDocument, json_documents
@@ -22,16 +23,11 @@ from agenttrace.collectors.outcomes_csv import read_outcomes
 from agenttrace.collectors.sources import ACCEPTED, Source, form_of, opened, read_error
 from agenttrace.collectors.transcripts import TranscriptReader, is_conversation
 from agenttrace.collectors.wire import TooManyPartsError
-from agenttrace.errors import DecodeError, SpoolError, SpoolFullError
-from agenttrace.spans import LogRow, OutcomeRow, SpanRow
-from agenttrace.spool import Spool, spool_folder
-from agenttrace.store import compact_store
+from agenttrace.errors import DecodeError
+from agenttrace.spans import LogRow, SpanRow
 
 MAX_PROBLEMS = 1_000
 
-_BATCH_ROWS = 8_192
-_BATCH_BYTES = 32 << 20
-_FULL_SPOOL_BUDGET_S = 600.0
 _TASK_ID = "agenttrace.task.id"
 _TRIAL = "agenttrace.trial"
 _OTHER_SIGNALS = ("resourceMetrics", "resourceProfiles")
@@ -135,7 +131,7 @@ class _Import:
         form: str | None,
         progress: Progress | None,
     ) -> None:
-        self._batches = _Batches(db)
+        self._batches = Batches(db)
         self._task_id = task_id
         self._trial = trial
         self._messages_key = messages_key
@@ -272,8 +268,8 @@ class _Import:
         result.spans += len(decoded.spans)
         result.logs += len(decoded.logs)
         self._traces.update(hash(row.trace_id) for row in decoded.spans)
-        self._batches.add("spans", self._tag.rows(decoded.spans), _size(decoded.spans))
-        self._batches.add("logs", self._tag.rows(decoded.logs), _size(decoded.logs))
+        self._batches.add("spans", self._tag.rows(decoded.spans), size_of(decoded.spans))
+        self._batches.add("logs", self._tag.rows(decoded.logs), size_of(decoded.logs))
         self._report(source)
 
     def _take_transcript(self, source: Source, place: str, record: Any, reader: TranscriptReader) -> None:
@@ -287,46 +283,6 @@ class _Import:
     def _report(self, source: Source) -> None:
         if self._progress is not None:
             self._progress(source.name, self._result.spans + self._result.logs + self._result.outcomes)
-
-
-class _Batches:
-    """Gathers rows into segments of a good size."""
-
-    def __init__(self, db: Path) -> None:
-        self._db = db
-        self._rows: dict[str, list[Any]] = {"spans": [], "logs": [], "outcomes": []}
-        self._bytes: Counter[str] = Counter()
-
-    def add(self, kind: str, rows: Sequence[SpanRow | LogRow | OutcomeRow], size: int) -> None:
-        waiting = self._rows[kind]
-        waiting.extend(rows)
-        self._bytes[kind] += size
-        if len(waiting) >= _BATCH_ROWS or self._bytes[kind] >= _BATCH_BYTES:
-            self._write(kind)
-
-    def flush(self) -> None:
-        for kind in self._rows:
-            self._write(kind)
-
-    def _write(self, kind: str) -> None:
-        rows, self._rows[kind] = self._rows[kind], []
-        self._bytes[kind] = 0
-        for start in range(0, len(rows), _BATCH_ROWS):
-            self._write_segment(kind, rows[start : start + _BATCH_ROWS])
-
-    def _write_segment(self, kind: str, rows: list[Any]) -> None:
-        folder = spool_folder(self._db)
-        try:
-            try:
-                Spool(folder).write(kind, rows, settled=True)
-            except SpoolFullError:
-                # An import can be larger than the cap; it makes the room that it needs.
-                compact_store(self._db, budget_s=_FULL_SPOOL_BUDGET_S, wait_s=_FULL_SPOOL_BUDGET_S)
-                Spool(folder).write(kind, rows, settled=True)
-        except OSError as err:
-            raise SpoolError(
-                f"{folder}: cannot be written: {err.strerror or err}. Free some space, then import again."
-            ) from err
 
 
 class _Tag:
@@ -351,10 +307,6 @@ class _Tag:
             known = json_text({**added, **orjson.loads(resource_attributes)})
             self._known[resource_attributes, wanted] = known
         return known
-
-
-def _size(rows: Sequence[SpanRow | LogRow]) -> int:
-    return sum(len(row.attributes) + len(row.resource_attributes) + len(row.scope_attributes) for row in rows)
 
 
 def _is_other_signal(document: object) -> bool:

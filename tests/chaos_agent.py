@@ -26,7 +26,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.sdk.trace.export import SpanExportResult
 
 import agenttrace
-from agenttrace import cli, compact, rebuild, store
+from agenttrace import cli, compact, rebuild, rewrite, store
 from agenttrace.collectors import otlp
 from agenttrace.config import Settings
 from agenttrace.evaluators import catalog, storing
@@ -280,17 +280,24 @@ def compactor(db: str, *, batch_bytes: int = 3_000, step: int = 0, rebuilds: boo
     rebuild._BATCH_SPANS = 5
     die_at(step)
     path = Path(db)
-    with store._writer(path, 30.0) as con:
+    with store.writer(path, 30.0) as con:
         compact.compact(con, Spool(spool_folder(path)), batch_bytes=batch_bytes)
         if rebuilds:
             rebuild.rebuild(con)
     return 0
 
 
+def rewriter(db: str, *, step: int = 0) -> int:
+    """Writes the store anew, as `agenttrace compact` does."""
+    die_at(step)
+    rewrite.rewrite(Path(db))
+    return 0
+
+
 def killed_with_log(db: str) -> int:
     """A compactor that dies after a commit, so that its write-ahead log stays."""
     path = Path(db)
-    with store._writer(path, 30.0) as con:
+    with store.writer(path, 30.0) as con:
         con.execute("INSERT INTO settled_traces SELECT range::VARCHAR FROM range(5000)")
         os.kill(os.getpid(), signal.SIGKILL)
     return 0
@@ -360,7 +367,7 @@ def idle() -> int:
 
 ROLES: dict[str, Callable[..., int]] = {
     function.__name__: function
-    for function in (agent, compactor, migrator, evaluation, nightly, receiver, killed_with_log, idle)
+    for function in (agent, compactor, migrator, evaluation, nightly, receiver, rewriter, killed_with_log, idle)
 }
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""SIGKILL at random moments: exporter, compactor, creation, migration, rebuild, evaluation, nightly job, receiver.
+"""SIGKILL at random moments: exporter, compactor, creation, migration, rebuild, evaluation, night, receiver, rewriting.
 
 Half of the kills come after a random time, half at a random call that changes a file.
 """
@@ -168,6 +168,19 @@ def _nights(tally: Tally, rng: random.Random, folder: Path, kills: int) -> None:
     tally.check(orphans == [(0,)], f"{db}: judgements without a run: {orphans}")
 
 
+def _rewrites(tally: Tally, rng: random.Random, folder: Path, kills: int) -> None:
+    db = folder / "agenttrace.duckdb"
+    Child("agent", db=str(db), ledger=str(folder / "rewritten.ledger"), orders=10, first=2_000_000).ending(tally)
+    for number in _until_killed(tally, kills):
+        ledger = str(folder / f"rewritten-{number}.ledger")
+        agent = Child("agent", db=str(db), ledger=ledger, orders=20, first=2_001_000 + 100 * number)
+        kill_at_random(rng, Child("rewriter", db=str(db), step=_step(rng, 30)), 1.0, tally)
+        agent.ending(tally)
+    tally.check(Child("rewriter", db=str(db)).ending(tally) == 0, f"{db}: the last rewriting failed")
+    left = [path.name for path in spool_folder(db).glob("rewrite-*")]
+    tally.check(not left, f"{db}: rewriting has left {left}")
+
+
 def _receivers(tally: Tally, rng: random.Random, folder: Path, kills: int) -> None:
     db = folder / "agenttrace.duckdb"
     http_port, grpc_port = free_ports(2)
@@ -185,7 +198,7 @@ def _receivers(tally: Tally, rng: random.Random, folder: Path, kills: int) -> No
 
 # The share of each in all kills.
 KINDS: dict[str, tuple[float, Callable[[Tally, random.Random, Path, int], None]]] = {
-    "exporters": (0.25, _exporters),
+    "exporters": (0.2, _exporters),
     "receivers": (0.2, _receivers),
     "compactors": (0.2, _compactors),
     "creation": (0.05, _creation),
@@ -193,6 +206,7 @@ KINDS: dict[str, tuple[float, Callable[[Tally, random.Random, Path, int], None]]
     "rebuild": (0.1, _rebuild),
     "evaluations": (0.1, _evaluations),
     "nights": (0.05, _nights),
+    "rewrites": (0.05, _rewrites),
 }
 _LATER_RELEASE = {"MIGRATIONS": _MIGRATIONS, "SCHEMA_VERSION": 1 + len(_MIGRATIONS)}
 

@@ -27,6 +27,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 import agenttrace
+from agenttrace import connect
 from agenttrace import store as store_module
 from agenttrace.batch import SpanBatcher
 from agenttrace.errors import ConfigError
@@ -664,16 +665,16 @@ class TestForks:
 
     def test_a_child_forked_amid_a_compaction_leaves_the_store_to_others(self, store: Path) -> None:
         DuckDBSpanExporter(store).force_flush()
-        with store_module._writer(store, 1.0):
+        with store_module.writer(store, 1.0):
             reader, writer = os.pipe()
             child = os.fork()
             if child == 0:
                 answer = compact_store(store, budget_s=1) is None or not Spool(spool_folder(store)).segments()
-                os.write(writer, b"left" if store_module._process.has_ghost and answer else b"took")
+                os.write(writer, b"left" if connect.process.has_ghost and answer else b"took")
                 os._exit(0)
             os.waitpid(child, 0)
             assert os.read(reader, 4) == b"left"
-        assert not store_module._process.has_ghost
+        assert not connect.process.has_ghost
 
 
 class Slow(SpanExporter):

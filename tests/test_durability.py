@@ -113,7 +113,7 @@ from agenttrace.compact import compact
 from agenttrace.spool import Spool, spool_folder
 db = Path(sys.argv[1])
 print("ready", flush=True)
-with store._writer(db, 10) as con:
+with store.writer(db, 10) as con:
     compact(con, Spool(spool_folder(db)), batch_bytes=int(sys.argv[2]))
 """
 

@@ -301,7 +301,7 @@ def test_a_corrupt_segment_blocks_no_other_and_is_kept(store: Path, make_span: M
 def test_small_batches_give_what_one_batch_gives(store: Path, make_span: MakeSpan) -> None:
     for number in range(0, 200, 10):
         write(store, [make_span(number + more) for more in range(15)])
-    with store_module._writer(store, 1.0) as con:
+    with store_module.writer(store, 1.0) as con:
         assert compact(con, Spool(spool_folder(store)), batch_bytes=2_000).segments == 20
     assert rows(store, "SELECT count(*), count(DISTINCT (trace_id, span_id)) FROM spans") == [(205, 205)]
 

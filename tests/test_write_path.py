@@ -14,7 +14,7 @@ import pytest
 from segment_rows import read_segment
 
 from agenttrace import compact as compact_module
-from agenttrace import limits, private, segments, spool
+from agenttrace import connect, limits, private, segments, spool
 from agenttrace import store as store_module
 from agenttrace.errors import StoreError
 from agenttrace.spans import SpanRow
@@ -120,8 +120,8 @@ def test_very_long_rows_become_several_segments_of_a_row_at_least(
 def test_a_segment_that_does_not_fit_into_memory_waits_and_those_behind_it_are_stored(
     store: Path, make_span: MakeSpan, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(store_module, "AGENT_MEMORY", "24MB")
-    monkeypatch.setattr(store_module._process, "idle", None)
+    monkeypatch.setattr(connect, "AGENT_MEMORY", "24MB")
+    monkeypatch.setattr(connect.process, "idle", None)
     monkeypatch.setattr(store_module, "_AGENT_BATCH_BYTES", 1 << 30)
     _, large, *_ = write(store, [make_span(1)], [make_span(2, attributes="x" * 40_000_000)], [make_span(3)])
     write(store, [make_span(4)])
@@ -133,7 +133,7 @@ def test_a_segment_that_does_not_fit_into_memory_waits_and_those_behind_it_are_s
     assert [message for message in caplog.messages if "memory" in message] == [
         f"{large}: waits, its 1 rows do not fit into memory"
     ]
-    store_module._process.idle = None
+    connect.process.idle = None
     assert refresh(store).compacted == 1
     assert query(store, "SELECT count(*) FROM spans") == [(6,)]
 
@@ -243,9 +243,9 @@ def test_stores_of_two_folders_take_turns(tmp_path: Path, make_span: MakeSpan) -
 def test_every_connection_is_bounded_in_memory(store: Path, make_span: MakeSpan) -> None:
     write(store, [make_span(1)])
     compact_store(store, budget_s=10)
-    assert store_module._process.idle is not None
+    assert connect.process.idle is not None
     limit = "SELECT parse_formatted_bytes(current_setting('memory_limit'))"
-    agent = store_module._process.idle[1].execute(limit).fetchone() or (0,)
+    agent = connect.process.idle[1].execute(limit).fetchone() or (0,)
     with open_store(store) as con:
         reader = con.execute(limit).fetchone() or (0,)
     assert 0 < agent[0] <= 512_000_000
@@ -288,7 +288,7 @@ def test_a_place_for_it_that_another_user_has_made_is_not_taken(
 def test_more_than_memory_holds_is_sorted_in_the_place_for_it(
     store: Path, make_span: MakeSpan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "MEMORY", "30MB")
+    monkeypatch.setattr(connect, "MEMORY", "30MB")
     write(store, [make_span(1)])
     compact_store(store, budget_s=10)
     with open_store(store, locked=True) as con:
