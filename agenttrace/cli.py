@@ -16,10 +16,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from agenttrace import judging, keeping, private, terminal
-from agenttrace.commands import FAILED, IMPOSSIBLE, PASSED, interruptible, ready, take_in
+from agenttrace.commands import FAILED, IMPOSSIBLE, PASSED, ready, take_in
 from agenttrace.config import load
 from agenttrace.errors import AgentTraceError, UsageError
-from agenttrace.options import Config, Db, FileFormat, Output, show_version
+from agenttrace.options import Config, Db, FileFormat, Moment, Output, show_version
 
 _LIST_LIMIT = 50
 _SHOWN_PROBLEMS = 20
@@ -184,6 +184,15 @@ def _announce(urls: list[str], path: Path) -> None:
 @app.command("list")
 def list_(
     limit: Annotated[int, typer.Option(min=1, help="Show this many runs.")] = _LIST_LIMIT,
+    agent: Annotated[str | None, typer.Option(help="Only runs of this agent, or of agents such as 'shop-*'.")] = None,
+    task: Annotated[str | None, typer.Option(help="Only of this task; 'restock-*' is a pattern here, too.")] = None,
+    session: Annotated[str | None, typer.Option(help="Only of this session.")] = None,
+    user: Annotated[str | None, typer.Option(help="Only of this user.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only with a call of this model.")] = None,
+    finding: Annotated[str | None, typer.Option(help="Only with a finding of this evaluator; '*': of any.")] = None,
+    min_cost: Annotated[float | None, typer.Option(min=0, help="Only from so many US dollars on.")] = None,
+    since: Moment = None,
+    until: Moment = None,
     db: Db = None,
     config: Config = None,
 ) -> int:
@@ -193,10 +202,11 @@ def list_(
     from agenttrace.store import open_store
 
     path, _ = ready(db, config)
+    only = show.Filter(agent, task, session, user, model, finding, since, until, min_cost)
     with open_store(path) as connection:
-        text, total = show.list_runs(connection, limit)
+        text, total = show.list_runs(connection, limit, only)
     if not total:
-        terminal.note(nothing_to_judge(path))
+        terminal.note(nothing_to_judge(path) if only == show.ANY_RUN else f"{path}: no run passes these filters.")
         return PASSED
     terminal.out(text)
     if total > limit:
@@ -208,6 +218,7 @@ def list_(
 def show_(
     run: Annotated[str | None, typer.Argument(metavar="ID", help="Id of a run or trace, or how it begins.")] = None,
     last: Annotated[bool, typer.Option("--last", help="Show the newest run.")] = False,
+    form: Annotated[Literal["tree", "json", "markdown"], typer.Option("--format", help="How to write it.")] = "tree",
     db: Db = None,
     config: Config = None,
 ) -> int:
@@ -218,32 +229,39 @@ def show_(
     if (run is None) != last:
         raise UsageError("show: give the ID of a run (agenttrace list shows them), or --last.")
     path, _ = ready(db, config)
+    render = {"tree": show.show_run, "json": show.show_json, "markdown": show.show_markdown}[form]
     with open_store(path) as connection:
-        text = show.show_run(connection, show.find_run(connection, run))
-    terminal.out(text, styled=True)
+        text = render(connection, show.find_run(connection, run))
+    terminal.out(text, styled=form == "tree")
     return PASSED
 
 
 @app.command()
 def sql(
-    query: Annotated[str | None, typer.Argument(help="The query; else read from standard input.")] = None,
+    query: Annotated[
+        str | None,
+        typer.Argument(help="The query, or the name of one; else from standard input, or from a prompt."),
+    ] = None,
+    file: Annotated[Path | None, typer.Option(help="Read the query from this file.", show_default=False)] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Value of $NAME in the query; repeatable.", show_default=False),
+    ] = None,
+    list_queries: Annotated[bool, typer.Option("--list", help="List the named queries; with a name, show it.")] = False,
     form: Annotated[
-        Literal["table", "json", "csv", "parquet"], typer.Option("--format", help="How to write the rows.")
+        Literal["table", "json", "csv", "parquet", "markdown"], typer.Option("--format", help="How to write the rows.")
     ] = "table",
     output: Output = None,
     db: Db = None,
     config: Config = None,
 ) -> int:
-    """Run one query over the store. It can read the store and nothing else. `agenttrace schema` names the columns."""
-    from agenttrace import query as queries
-    from agenttrace.store import open_store
+    """Run a query over the store. It can read the store and nothing else. `agenttrace schema` names the columns."""
+    from agenttrace import asking
 
-    if query is None and sys.stdin.isatty():
-        raise UsageError("sql: no query; give one, or pipe it in. agenttrace schema shows the tables.")
-    text = sys.stdin.read() if query is None else query
-    path, _ = ready(db, config)
-    with open_store(path, locked=True) as connection, interruptible():
-        queries.write(queries.relation(connection, text), form, output)
+    if list_queries:
+        asking.show_named(query)
+        return PASSED
+    asking.ask(query, file, param or (), form, output, db, config)
     return PASSED
 
 

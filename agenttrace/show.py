@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterator
 from datetime import datetime
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agenttrace import terminal
+from agenttrace import markdown, terminal
 from agenttrace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ Row = dict[str, Any]
 MAX_STEPS = 500
 # Off a terminal nothing needs to fit; a step still stays one line that can be read.
 _LINE_WIDTH = 200
+_BLOCK_WIDTH = 120
 _DEEPEST = 12
 _ID_LENGTH = 12
 
@@ -29,10 +30,35 @@ def rows(connection: "DuckDBPyConnection", sql: str, parameters: object = None) 
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
-def list_runs(connection: "DuckDBPyConnection", limit: int) -> tuple[str, int]:
-    """Returns a table of the latest runs, newest first, and how many runs there are."""
-    total = connection.execute("SELECT count(*) FROM trajectories").fetchall()[0][0]
-    found = rows(connection, _sql("list.sql"), {"limit": limit})
+class Filter(NamedTuple):
+    """Which runs to list; None is any. Names are patterns, such as `restock-*`.
+
+    Attributes:
+        finding: Evaluator of a finding that stands, of the last evaluation of the run.
+        since: Runs that start at or after this.
+        until: Runs that start before this.
+        min_cost: In US dollars, of what has a price.
+    """
+
+    agent: str | None = None
+    task: str | None = None
+    session: str | None = None
+    user: str | None = None
+    model: str | None = None
+    finding: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    min_cost: float | None = None
+
+
+ANY_RUN = Filter()
+
+
+def list_runs(connection: "DuckDBPyConnection", limit: int, only: Filter = ANY_RUN) -> tuple[str, int]:
+    """Returns a table of the latest runs that pass a filter, newest first, and how many there are."""
+    _make_current_findings(connection)
+    found = rows(connection, _sql("list.sql"), {"limit": limit, **only._asdict()})
+    total = found[0]["total"] if found else 0
     header = (
         "RUN",
         "STARTED (UTC)",
@@ -88,19 +114,48 @@ def find_run(connection: "DuckDBPyConnection", prefix: str | None, *, command: s
     return found[0]
 
 
-def show_run(connection: "DuckDBPyConnection", run: Row) -> str:
-    """Returns one run as text: head, tree of steps with the findings where they happened, answer."""
+def show_run(connection: "DuckDBPyConnection", run: Row, *, width: int | None = None) -> str:
+    """Returns one run as text: head, tree of steps with the findings where they happened, answer.
+
+    Args:
+        connection: The store.
+        run: As `find_run` gives it.
+        width: Columns; None is the terminal's.
+    """
     key = {"trajectory_id": run["trajectory_id"]}
     steps = rows(connection, _sql("steps.sql"), {**key, "limit": MAX_STEPS + 1})
     findings = rows(connection, _sql("run_findings.sql"), key)
     judged = connection.execute("SELECT count(*) FROM evaluation_runs").fetchall()[0][0]
-    width = terminal.width() or _LINE_WIDTH
+    width = width or terminal.width() or _LINE_WIDTH
     lines = [*_head(run, width), "", *_tree(steps[:MAX_STEPS], findings, width)]
     if len(steps) > MAX_STEPS:
         lines.append(f"... only the first {MAX_STEPS} steps are shown; agenttrace sql reads the rest from steps")
     if run["final_response"] is not None:
         lines += ["", terminal.cut(f"answer: {run['final_response']}", max(width, 400))]
     return "\n".join([*lines, "", *_findings(findings, judged, width)])
+
+
+def show_json(connection: "DuckDBPyConnection", run: Row) -> str:
+    """Returns one run as a JSON object of `trajectory`, `steps` and `findings`, with the columns of the tables."""
+    _make_current_findings(connection)
+    key = {"trajectory_id": run["trajectory_id"]}
+    queries = {
+        "trajectory": "SELECT to_json(t) FROM trajectories AS t WHERE trajectory_id = $trajectory_id",
+        "steps": "SELECT to_json(s) FROM steps AS s WHERE trajectory_id = $trajectory_id AND duplicate_of IS NULL"
+        " ORDER BY start_time NULLS LAST, step_index NULLS FIRST, span_id",
+        "findings": "SELECT to_json(f) FROM current_findings AS f WHERE trajectory_id = $trajectory_id"
+        " ORDER BY list_position(['error', 'warning', 'note'], severity), evaluator, finding_id",
+    }
+    found = {
+        name: [json.loads(text, parse_constant=lambda _: None) for (text,) in connection.execute(query, key).fetchall()]
+        for name, query in queries.items()
+    }
+    return json.dumps({**found, "trajectory": found["trajectory"][0]}, indent=2)
+
+
+def show_markdown(connection: "DuckDBPyConnection", run: Row) -> str:
+    """Returns one run as a block of Markdown in which nothing works, for an issue or a pull request."""
+    return markdown.block(show_run(connection, run, width=_BLOCK_WIDTH))
 
 
 def _head(run: Row, width: int) -> Iterator[str]:
@@ -283,6 +338,10 @@ def cost(usd: float | None, unpriced: int) -> str:
     """Returns US dollars, and says what they leave out: a sum without the unpriced calls is a lower bound."""
     known = "-" if usd is None else f"${usd:,.2f}" if usd >= 100 else f"${usd:.4f}"
     return known if not unpriced else f"{known} + {unpriced} unpriced"
+
+
+def _make_current_findings(connection: "DuckDBPyConnection") -> None:
+    connection.execute(files("agenttrace.evaluators.relations").joinpath("current_findings.sql").read_text("utf-8"))
 
 
 def _sql(name: str) -> str:

@@ -11,7 +11,7 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from agenttrace import query
+from agenttrace import query, rows
 from agenttrace.errors import UsageError
 from agenttrace.store import open_store
 
@@ -20,7 +20,7 @@ Fill = Callable[..., Path]
 
 def run(store: Path, sql: str, form: str, output: Path | None = None) -> None:
     with open_store(store, locked=True) as connection:
-        query.write(query.relation(connection, sql), form, output)
+        rows.write(query.relation(connection, sql), form, output)
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_query_that_writes_or_reaches_out_is_refused(fill_store: Fill, sql: str)
         ("SELECT 1; SELECT 2", "2 statements"),
         ("SELCT 1", "syntax error"),
         ("SELECT nope FROM spans", 'Referenced column "nope" not found'),
-        ("SELECT $x", "parameters: x"),
+        ("SELECT $x", "the query needs $x; give it with --param x=VALUE"),
     ],
 )
 def test_wrong_query_is_explained_in_two_lines(fill_store: Fill, sql: str, message: str):

@@ -16,13 +16,13 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from agenttrace import show
+from agenttrace import markdown, show
 from agenttrace.cli import main
 from agenttrace.config import Settings
 from agenttrace.errors import ConfigError, UsageError
 from agenttrace.evaluators import reading, review
 from agenttrace.evaluators.promote import line_of, promotion_of
-from agenttrace.evaluators.reports import markdown
+from agenttrace.evaluators.reports import markdown as markdown_report
 from agenttrace.evaluators.results import Evaluation, Measurement
 from agenttrace.evaluators.run import evaluate
 from agenttrace.python_repr import json_of_repr
@@ -84,7 +84,7 @@ def test_content_cannot_leave_a_markdown_code_span_or_cell(text: str) -> None:
     assert fence[0] not in re.findall("`+", inner)
     assert "\n" not in span
     cells = _EVALUATION.measurements[0]._replace(dimensions={"agent": text})
-    page = markdown.render(replace(_EVALUATION, measurements=[cells]))
+    page = markdown_report.render(replace(_EVALUATION, measurements=[cells]))
     (row,) = [line for line in page.split("\n") if line.startswith("| `cost")]
     # Five cells have six borders.
     assert len(re.findall(r"(?<!\\)\|", row)) == 6

@@ -7,7 +7,7 @@ from typing import Any
 from agenttrace import terminal
 from agenttrace.evaluators.comparison import RATES, SUCCESS, Comparison, Fault, Group, Metric, Side, TaskChange
 from agenttrace.evaluators.reports import summary
-from agenttrace.evaluators.reports.markdown import code
+from agenttrace.markdown import code
 
 # More are not read; the cut is said, and --format json has the rest.
 _MAX_TASKS = 40

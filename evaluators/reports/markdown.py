@@ -1,15 +1,13 @@
 """An evaluation as Markdown, for a pull request's comment or a job summary."""
 
-import re
 from collections.abc import Iterator, Sequence
 
-from agenttrace import terminal
 from agenttrace.evaluators.reports import summary
 from agenttrace.evaluators.results import Evaluation
+from agenttrace.markdown import code, table
 
 # A comment on GitHub holds 65,536 characters.
 MAX_FINDINGS = 50
-_MESSAGE_WIDTH = 500
 _CASE_WIDTH = 80
 _MAX_ROWS = 40
 
@@ -27,14 +25,6 @@ def render(evaluation: Evaluation) -> str:
         *_unjudged(evaluation),
     ]
     return "\n\n".join(blocks)
-
-
-def code(text: str, width: int = _MESSAGE_WIDTH) -> str:
-    """Returns a code span, inside of which neither HTML, links, mentions, references nor emphasis work."""
-    line = terminal.cut(text, width) or " "
-    longest = max((len(run) for run in re.findall("`+", line)), default=0)
-    fence = "`" * (longest + 1)
-    return f"{fence} {line} {fence}" if longest else f"{fence}{line}{fence}"
 
 
 def _night(evaluation: Evaluation) -> Iterator[str]:
@@ -118,10 +108,7 @@ def _measurements(evaluation: Evaluation) -> Iterator[str]:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [" | ".join(header), " | ".join("---" for _ in header)]
-    # A pipe ends a cell even inside a code span, unless it is escaped.
-    lines += [" | ".join(code(cell, 120).replace("|", "\\|") for cell in row) for row in rows[:_MAX_ROWS]]
-    text = "\n".join(f"| {line} |" for line in lines)
+    text = table(header, rows[:_MAX_ROWS])
     return text if len(rows) <= _MAX_ROWS else f"{text}\n\n... and {len(rows) - _MAX_ROWS:,} more rows."
 
 
