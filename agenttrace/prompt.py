@@ -1,6 +1,7 @@
 """The prompt of `agenttrace sql`: a statement at a time, each on a store that is opened for it and closed after it."""
 
 import os
+import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -64,13 +65,15 @@ def interruptible(connection: "DuckDBPyConnection", work: Callable[[], None]) ->
         except BaseException as error:
             errors.append(error)
 
-    thread = threading.Thread(target=do)
-    thread.start()
-    while thread.is_alive():
-        try:
+    # Python runs a handler between two looks; DuckDB itself does not look at all.
+    before = signal.signal(signal.SIGINT, lambda *_: connection.interrupt())
+    try:
+        thread = threading.Thread(target=do)
+        thread.start()
+        while thread.is_alive():
             thread.join(_LOOK_S)
-        except KeyboardInterrupt:
-            connection.interrupt()
+    finally:
+        signal.signal(signal.SIGINT, before)
     if errors:
         raise errors[0]
 
@@ -82,6 +85,8 @@ def _run(run: Work, statement: str) -> None:
         run(statement)
     except AgentTraceError as error:
         terminal.note(str(error))
+    except KeyboardInterrupt:
+        terminal.note("broken off")
 
 
 def _history_file() -> Path:

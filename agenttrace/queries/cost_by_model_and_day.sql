@@ -7,7 +7,7 @@ SELECT
     sum(input_tokens) FILTER (WHERE usage_source = 'own') AS input_tokens,
     sum(output_tokens) FILTER (WHERE usage_source = 'own') AS output_tokens,
     count(*) FILTER (WHERE input_tokens IS NULL AND output_tokens IS NULL) AS calls_without_tokens,
-    round(sum(cost_usd), 6) AS cost_usd,
+    round(sum(cost_usd), 8) AS cost_usd,
     count(*) FILTER (WHERE cost_usd IS NULL) AS unpriced_calls
 FROM steps
 WHERE kind = 'model' AND duplicate_of IS NULL AND usage_source IS DISTINCT FROM 'aggregate'

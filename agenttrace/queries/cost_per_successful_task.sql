@@ -20,10 +20,10 @@ verdict AS (
 SELECT
     task_id, count(*) AS trials, count(*) FILTER (WHERE passed) AS passed,
     count(*) FILTER (WHERE cost_usd IS NULL OR unpriced_model_calls > 0) AS trials_without_price,
-    round(sum(cost_usd) FILTER (WHERE unpriced_model_calls = 0), 6) AS cost_usd,
+    round(sum(cost_usd) FILTER (WHERE unpriced_model_calls = 0), 8) AS cost_usd,
     round(
         sum(cost_usd) FILTER (WHERE unpriced_model_calls = 0)
-        / nullif(count(*) FILTER (WHERE passed AND cost_usd IS NOT NULL AND unpriced_model_calls = 0), 0), 6
+        / nullif(count(*) FILTER (WHERE passed AND cost_usd IS NOT NULL AND unpriced_model_calls = 0), 0), 8
     ) AS cost_per_success_usd
 FROM trajectories
 JOIN verdict USING (trajectory_id)

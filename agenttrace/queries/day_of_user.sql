@@ -9,7 +9,7 @@ WITH runs AS (
 )
 SELECT
     strftime(start_time AT TIME ZONE 'UTC', '%H:%M:%S') AS time_utc, user_id, session_id, agent_name, user_input, tools,
-    final_response, error_count, total_tokens, round(cost_usd, 6) AS cost_usd, unpriced_model_calls, round(duration_ms, 1) AS duration_ms,
+    final_response, error_count, total_tokens, round(cost_usd, 8) AS cost_usd, unpriced_model_calls, round(duration_ms, 1) AS duration_ms,
     (SELECT count(DISTINCT fingerprint) FROM findings AS f WHERE f.trajectory_id = r.trajectory_id) AS faults, trajectory_id
 FROM runs AS r
 WHERE day = coalesce(getvariable('day')::DATE, (SELECT max(day) FROM runs))
