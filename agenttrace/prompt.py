@@ -65,8 +65,11 @@ def interruptible(connection: "DuckDBPyConnection", work: Callable[[], None]) ->
         except BaseException as error:
             errors.append(error)
 
-    # Python runs a handler between two looks; DuckDB itself does not look at all.
-    before = signal.signal(signal.SIGINT, lambda *_: connection.interrupt())
+    def break_off(_signal: int, _frame: object) -> None:
+        connection.interrupt()
+
+    # Python runs it between two looks; DuckDB itself does not look at all.
+    before = signal.signal(signal.SIGINT, break_off)
     try:
         thread = threading.Thread(target=do)
         thread.start()
