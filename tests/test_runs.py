@@ -48,6 +48,16 @@ PLACE = {
 }
 
 
+def test_sessions_named_by_an_address_stay_two_and_show_none(recorded: InMemorySpanExporter) -> None:
+    for address in ("ann@example.com", "bob@example.com", "bob@example.com"):
+        with agenttrace.run("shop", session_id=address, user_id=address):
+            pass
+    ann, bob, again = (attributes(span) for span in recorded.get_finished_spans())
+    for key in ("gen_ai.conversation.id", "user.id"):
+        assert ann[key] != bob[key] == again[key]
+        assert "@" not in ann[key] + bob[key]
+
+
 def test_a_run_as_in_the_documentation(recorded: InMemorySpanExporter) -> None:
     with agenttrace.run(
         "restock",
