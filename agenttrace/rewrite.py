@@ -54,7 +54,7 @@ def rewrite(db: Path, select: Callable[[Connection], Selects] = _all_rows, *, wa
         StoreError: There is none, it is no store of this release, or the disk is full; it is as it was.
     """
     # Where there is no store, none is made.
-    open_store(db).close()
+    open_store(db, wait_s=wait_s).close()
     path = Path(os.path.realpath(db))
     folder = spool_folder(db)
     private.make_folder(folder)

@@ -51,6 +51,7 @@ def test_no_input_stands_in_a_script() -> None:
     assert not [script for script in scripts if "${{" in script]
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize("command", ["evaluate", "nightly --tz Europe/Berlin"])
 def test_findings_become_annotations_a_summary_and_a_report(folder: Path, command: str) -> None:
     done = run(folder, JUDGE, command=command)
@@ -60,6 +61,7 @@ def test_findings_become_annotations_a_summary_and_a_report(folder: Path, comman
     assert (folder / "agenttrace-report.html").read_text().startswith("<!doctype html>")
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize(
     "command",
     ["evaluate; touch pwned", "evaluate $(touch pwned)", "evaluate `touch pwned` *", "evaluate\ntouch pwned", ""],

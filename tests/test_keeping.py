@@ -108,6 +108,7 @@ def found_in(db: Path) -> list[Any]:
 # --- export
 
 
+@pytest.mark.xdist_group("keeping")
 @pytest.mark.parametrize("name", ["spans.jsonl", "spans.jsonl.gz"])
 def test_what_is_exported_as_otlp_comes_back_equal(recorded: Path, store: Path, tmp_path: Path, name: str) -> None:
     target = tmp_path / name
@@ -122,6 +123,7 @@ def test_what_is_exported_as_otlp_comes_back_equal(recorded: Path, store: Path, 
         assert len(findings) > 3
 
 
+@pytest.mark.xdist_group("keeping")
 def test_every_line_is_a_request_that_a_stock_receiver_takes(recorded: Path, tmp_path: Path) -> None:
     target = tmp_path / "spans.jsonl.gz"
     assert main(["export", str(target), "--db", str(recorded)]) == PASSED
@@ -176,6 +178,7 @@ def test_a_period_and_a_span_that_has_not_ended_are_exported(
     assert unended == [(f"{3:032x}",)]
 
 
+@pytest.mark.xdist_group("keeping")
 def test_parquet_holds_all_tables_in_types_that_every_engine_has(recorded: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     counts = write_parquet(recorded, folder)
@@ -212,6 +215,7 @@ def test_parquet_holds_all_tables_in_types_that_every_engine_has(recorded: Path,
         assert strays.fetchall() == [(0,)]
 
 
+@pytest.mark.xdist_group("keeping")
 def test_nothing_is_written_over(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["export", str(tmp_path), "--format", "parquet", "--db", str(recorded)]
     assert main(command) == IMPOSSIBLE
@@ -223,6 +227,7 @@ def test_nothing_is_written_over(recorded: Path, tmp_path: Path, capsys: pytest.
 # --- rewriting
 
 
+@pytest.mark.xdist_group("keeping")
 def test_a_store_written_anew_is_the_same_and_keeps_what_others_have_put_there(recorded: Path, store: Path) -> None:
     shutil.copyfile(recorded, store)
     store.chmod(0o640)
@@ -242,6 +247,7 @@ def test_a_store_written_anew_is_the_same_and_keeps_what_others_have_put_there(r
     assert [path.name for path in spool_folder(store).iterdir()] == []
 
 
+@pytest.mark.xdist_group("keeping")
 def test_a_link_stays_a_link(recorded: Path, store: Path, tmp_path: Path) -> None:
     real = tmp_path / "elsewhere" / "real.duckdb"
     real.parent.mkdir()
@@ -507,6 +513,7 @@ def test_a_pattern_that_is_none_is_named(store: Path, pattern: str, capsys: pyte
 # --- merge
 
 
+@pytest.mark.xdist_group("keeping")
 def test_stores_of_two_machines_become_one_and_a_second_time_nothing_comes(
     recorded: Path, add: Callable[..., None], store: Path, tmp_path: Path, make_span: MakeSpan
 ) -> None:

@@ -80,6 +80,7 @@ def test_a_night_is_judged_once_and_said_again(command: Command, arrive: Callabl
     assert rows(store, "SELECT count(*), (SELECT count(*) FROM judgements) FROM evaluation_runs") == [(1, 3)]
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_two_starts_at_once_are_one_night(arrive: Callable[..., None], store: Path) -> None:
     arrive(1, 40)
     program = str(Path(sys.executable).with_name("agenttrace"))
@@ -216,6 +217,7 @@ def _commands() -> Iterator[str]:
     yield f"agenttrace {action}"
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize(
     "line",
     sorted({line.replace("/srv/agents/", "") for line in _commands()}),

@@ -416,6 +416,7 @@ def test_who_does_not_use_it_pays_next_to_nothing(project: pytest.Pytester) -> N
     project.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_the_documentation_is_true(project: pytest.Pytester) -> None:
     text = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
     files = re.findall(r"`(test_\w+\.py)`:\n\n```python\n(.*?)```", text, re.DOTALL)
