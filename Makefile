@@ -22,7 +22,7 @@ print(json.dumps({
 endef
 export PYRIGHT_CONFIG
 
-.PHONY: demo test check test-browser nights mutants fuzz chaos bench soak defences audit conformance examples exporters clean
+.PHONY: demo test check docs test-browser nights mutants fuzz chaos bench soak defences audit conformance examples exporters clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/agenttrace demo
@@ -48,6 +48,11 @@ check: $(VENV)/.installed-dev $(CLEAN)/.installed
 test-browser: $(VENV)/.installed-dev
 	@$(BIN)/python -c "import playwright" 2>/dev/null || $(BIN)/python $(PIP) install --editable ".[browser]"
 	$(BIN)/python -m pytest -q -n 0 -s tests/browser_report.py
+
+# The site, in build/docs/html; a link that leads nowhere is an error.
+docs: $(VENV)/.installed-dev
+	@$(BIN)/python -c "import furo, myst_parser" 2>/dev/null || $(BIN)/python $(PIP) install --editable ".[docs]"
+	$(BIN)/python docs/build.py build/docs
 
 # Thirty nights over a growing store against an oracle: late spans, a crash, a night without data, a change of the clocks.
 NIGHTS ?= 30

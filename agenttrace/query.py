@@ -117,7 +117,7 @@ def schema(table: str | None, store: Path | None = None) -> str:
         UsageError: No such table.
         StoreError: The store cannot be read.
     """
-    with _described_store(store) as connection:
+    with described_store(store) as connection:
         tables: dict[str, str | None] = dict(
             connection.execute("SELECT table_name, comment FROM duckdb_tables() ORDER BY table_oid").fetchall()
         )
@@ -137,7 +137,8 @@ def schema(table: str | None, store: Path | None = None) -> str:
     )
 
 
-def _described_store(store: Path | None) -> "DuckDBPyConnection":
+def described_store(store: Path | None) -> "DuckDBPyConnection":
+    """Opens a store, or an empty one of this release, whose columns have their comments."""
     import duckdb
 
     from agenttrace.store import open_store

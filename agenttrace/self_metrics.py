@@ -52,7 +52,7 @@ class Observed(Generic[Subject]):
     """Objects of one kind that are observed for as long as somebody else needs them."""
 
     def __init__(self, metrics: Sequence[Metric[Subject]]) -> None:
-        self._metrics = metrics
+        self.metrics = metrics
         self._subjects: weakref.WeakSet[Subject] = weakref.WeakSet()
         self._is_registered = False
 
@@ -64,7 +64,7 @@ class Observed(Generic[Subject]):
             # Once in a process: a second instrument of a name would be a conflict.
             self._is_registered = True
             meter = get_meter("agenttrace")
-            for metric in self._metrics:
+            for metric in self.metrics:
                 create: Callable[..., object] = getattr(meter, _CREATE[metric.kind])
                 create(
                     metric.name,
