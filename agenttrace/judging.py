@@ -47,7 +47,7 @@ def evaluate(
         raise UsageError("evaluate: --label is empty; name the evaluation, or leave the option out.")
     if since is not None and until is not None and since >= until:
         raise UsageError(f"evaluate: --since {since.isoformat()} is not before --until {until.isoformat()}.")
-    _check_endpoint(events)
+    _check_targets(output, report, events)
     path, settings = ready(db, config)
     with interruptible():
         evaluation = judge(
@@ -93,7 +93,7 @@ def nightly(
 
     if sample is not None and not 0 < sample <= 1:
         raise UsageError(f"nightly: --sample {sample:g} is no share; expected a number over 0, up to 1.")
-    _check_endpoint(events)
+    _check_targets(output, report, events)
     timezone = nights.zone(tz)
     settings, path = load(config), default_db(db)
     night = nights.night_of(datetime.now(UTC), timezone)
@@ -112,8 +112,13 @@ def nightly(
     return _code(evaluation, allow_empty=allow_empty)
 
 
-def _check_endpoint(events: str | None) -> None:
-    """Refuses an endpoint that is none before anything is judged."""
+def _check_targets(output: Path | None, report: Path | None, events: str | None) -> None:
+    """Refuses what could not be written, before anything is judged."""
+    for target in (output, report):
+        if target is not None:
+            terminal.check_target(target)
+    if output is not None and report is not None and output.absolute() == report.absolute():
+        raise UsageError(f"--output and --report are one file, {output}: name two.")
     if events is not None:
         from agenttrace.evaluators.events import address_of
 
@@ -250,6 +255,8 @@ def publish(
 def _publish(
     path: Path, evaluation: "Evaluation", *, form: str, output: Path | None, report: Path | None, events: str | None
 ) -> None:
+    text: str = import_module(f"agenttrace.evaluators.reports.{form}").render(evaluation)
+    _write(text, output, styled=form == "table")
     if report is not None:
         from agenttrace.evaluators.reports import html
         from agenttrace.store import open_store
@@ -258,8 +265,6 @@ def _publish(
             page = html.render(evaluation, connection)
         with terminal.whole_file(report) as part:
             part.write_text(page, encoding="utf-8")
-    text: str = import_module(f"agenttrace.evaluators.reports.{form}").render(evaluation)
-    _write(text, output, styled=form == "table")
     if form == "github" and (summary := os.environ.get("GITHUB_STEP_SUMMARY")):
         from agenttrace.evaluators.reports import markdown
 

@@ -201,8 +201,11 @@ def _check_budget(item: pytest.Item, marker: pytest.Mark) -> None:
         pytest.fail(
             "@pytest.mark.budget needs the fixture `trajectory` of agenttrace, and got another one", pytrace=False
         )
-    settings = _settings(item.path).model_copy(update={"budgets": {"default": _budget(marker)}})
+    budget = _budget(marker)
+    settings = _settings(item.path).model_copy(update={"budgets": {"default": budget}})
     found.check(found.evaluate(settings, ["budget_overruns"]))
+    if len(found.runs) > 1:
+        found.check_totals(budget)
 
 
 def _trials(marker: pytest.Mark) -> tuple[int, int] | None:

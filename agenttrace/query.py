@@ -77,22 +77,33 @@ def _bound(
 
 def _explained(query: str) -> str:
     """Returns the statement behind EXPLAIN, which runs it under ANALYZE."""
-    starts = _starts(query)[1:]
-    if query[starts[0] :].upper().startswith("ANALYZE"):
-        del starts[0]
-    if query[starts[0]] == "(":
-        end = next(index for index, at in enumerate(starts) if query[at] == ")")
-        starts = starts[end + 1 :] or starts
-    return query[starts[0] :]
+    text, places = query.encode(), _starts(query)[1:]
+    if text[places[0] :].upper().startswith(b"ANALYZE"):
+        del places[0]
+    if text.startswith(b"(", places[0]):
+        end = next(index for index, at in enumerate(places) if text.startswith(b")", at))
+        places = places[end + 1 :] or places
+    _check_plain(text[: places[0]])
+    return text[places[0] :].decode()
 
 
 def _pragma(query: str) -> str:
     """Returns the name behind PRAGMA."""
-    start, *later = [*_starts(query), len(query)][1:]
-    return query[start : later[0] if later else None].partition("(")[0].strip("; \n\t").lower()
+    text = query.encode()
+    start, *later = [*_starts(query), len(text)][1:]
+    name = text[start : later[0] if later else None]
+    _check_plain(text[:start] + name)
+    return name.decode().partition("(")[0].strip("; \n\t").lower()
+
+
+def _check_plain(head: bytes) -> None:
+    # A space beyond ASCII is a letter to the tokenizer and a space to the parser: they would see different statements.
+    if not head.isascii():
+        raise UsageError("sql: before the statement that EXPLAIN explains, and in a PRAGMA, only ASCII is allowed.")
 
 
 def _starts(query: str) -> list[int]:
+    """Returns where in the query's UTF-8 bytes its tokens start, comments left out."""
     import duckdb
 
     return [at for at, kind in duckdb.tokenize(query) if kind != duckdb.token_type.comment]

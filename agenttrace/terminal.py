@@ -5,7 +5,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -100,6 +100,23 @@ def note(text: str) -> None:
         _silence(sys.stderr)
 
 
+def check_target(path: Path) -> None:
+    """Refuses a file to write that cannot be made, or that is a database: a report over a store would be its end.
+
+    Raises:
+        UsageError: It is one of these.
+    """
+    head = b""
+    with suppress(OSError):
+        if path.is_file():
+            with path.open("rb") as file:
+                head = file.read(12)
+    if head[8:] == b"DUCK":
+        raise UsageError(f"{path}: is a DuckDB database. Name another file to write to.")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: cannot be written: there is no folder {path.parent}.")
+
+
 @contextmanager
 def whole_file(path: Path) -> Generator[Path]:
     """Gives a path to write to; the file appears under its own name when the block ends well, and not at all otherwise.
@@ -107,6 +124,7 @@ def whole_file(path: Path) -> Generator[Path]:
     Raises:
         UsageError: The file cannot be written.
     """
+    check_target(path)
     # A device or pipe (/dev/stdout) must be written in place: a rename would put a file over it.
     in_place = path.exists() and not path.is_file()
     if in_place and private.is_planted(path):

@@ -6,16 +6,24 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from agenttrace.configure import flush_stores
 
 if TYPE_CHECKING:
-    from agenttrace.config import Settings
+    from agenttrace.config import Budget, Settings
     from agenttrace.evaluators.results import Evaluation
 
 Severity = Literal["error", "warning", "note"]
 _JSON = ("arguments", "observation", "input_messages", "output_messages", "requested_tool_calls", "offered_tools")
+# What the limits of a budget are compared with, by run.
+_TOTALS = {
+    "max_tool_calls": "tool_call_count",
+    "max_model_calls": "model_call_count",
+    "max_tokens": "total_tokens",
+    "max_cost_usd": "cost_usd",
+    "max_duration_ms": "duration_ms",
+}
 _NOTHING = (
     "nothing was recorded. Is the agent run within the test, and are its tools decorated with @agenttrace.tool, or is "
     "its framework instrumented with OpenTelemetry and the global tracer provider?"
@@ -44,10 +52,11 @@ class Call:
 class Calls(Sequence[Call]):
     """Calls of one tool that a question found; each method asserts, and returns the calls for the next one."""
 
-    def __init__(self, trajectory: "Trajectory", asked: str, found: Sequence[Call]) -> None:
+    def __init__(self, trajectory: "Trajectory", asked: str, found: Sequence[Call], unknown: int) -> None:
         self._trajectory = trajectory
         self._asked = asked
         self._found = found
+        self._unknown = unknown
 
     @overload
     def __getitem__(self, index: int) -> Call: ...
@@ -79,17 +88,24 @@ class Calls(Sequence[Call]):
     def times(self, count: int) -> "Calls":
         """Asserts how many calls there were."""
         __tracebackhide__ = True
+        self._refuse_unknown()
         if len(self) != count:
             self._fail(f"was called {_times(len(self))}, expected {_times(count)}")
         return self
 
     def _expect(self, is_so: bool, instead: str, other: Call) -> None:
         __tracebackhide__ = True
+        self._refuse_unknown()
         own = self._found[0]
         if own == other:
             self._fail(f"is compared with the same call: step {own.place}")
         if not is_so:
             self._fail(f"was called {instead} {other.name}: step {own.place}, and {other.name} is step {other.place}")
+
+    def _refuse_unknown(self) -> None:
+        __tracebackhide__ = True
+        if self._unknown:
+            self._fail(f"cannot be told: {_unseen(self._unknown)}")
 
     def _fail(self, what: str) -> None:
         __tracebackhide__ = True
@@ -155,13 +171,14 @@ class Trajectory:
             AssertionError: There is none; the text shows the trajectory.
         """
         __tracebackhide__ = True
-        calls = self._calls()
-        found = [call for call in calls if call.name == tool and _fits(call.arguments, arguments)]
+        calls = [call for call in self._calls() if call.name == tool]
+        found, unknown = _fitting(calls, arguments)
+        if not found and unknown:
+            raise self.failure(f"{_asked(tool, arguments)} cannot be told: {_unseen(unknown)}")
         if not found:
-            named = sum(call.name == tool for call in calls)
-            other = f" with these arguments, {_times(named)} with others" if named else ""
+            other = f" with these arguments, {_times(len(calls))} with others" if calls else ""
             raise self.failure(f"{_asked(tool, arguments)} was not called{other}")
-        return Calls(self, _asked(tool, arguments), found)
+        return Calls(self, _asked(tool, arguments), found, unknown)
 
     def not_called(self, tool: str, /, **arguments: Any) -> None:
         """Asserts that a tool did not run, or not with such arguments.
@@ -173,9 +190,11 @@ class Trajectory:
         calls = self._calls()
         if not self.runs:
             raise self.failure(f"{_asked(tool, arguments)}: cannot be told")
-        found = [call for call in calls if call.name == tool and _fits(call.arguments, arguments)]
+        found, unknown = _fitting([call for call in calls if call.name == tool], arguments)
         if found:
             raise self.failure(f"{_asked(tool, arguments)} was called {_times(len(found))}")
+        if unknown:
+            raise self.failure(f"{_asked(tool, arguments)} cannot be told: {_unseen(unknown)}")
 
     def assert_no_findings(self, severity: Severity = "error", *, only: Collection[str] = ()) -> None:
         """Asserts that the evaluators find nothing, with the configuration that stands above the test file.
@@ -221,6 +240,24 @@ class Trajectory:
             without = summary.without_rule(evaluation)
             reasons = blind or [f"no rule set: {', '.join(without)}" if without else "no run was recorded"]
             raise self.failure("\n".join(["nothing could be judged, which is no pass", *reasons]))
+
+    def check_totals(self, budget: "Budget") -> None:
+        """Asserts that all runs of the test together keep a budget."""
+        __tracebackhide__ = True
+        runs = self.runs
+        for name, column in _TOTALS.items():
+            limit: float | None = getattr(budget, name)
+            if limit is None:
+                continue
+            known = [run[column] for run in runs if run[column] is not None]
+            if sum(known) > limit:
+                used = f"{sum(known):,.6g} in {len(runs)} runs"
+                raise self.failure(
+                    f"the budget {name} = {limit:,.6g} is for all runs of the test, and they took {used}"
+                )
+            priced = name != "max_cost_usd" or not any(run["unpriced_model_calls"] for run in runs)
+            if len(known) < len(runs) or not priced:
+                raise self.failure(f"the budget {name} = {limit:,.6g} cannot be told: {column} of a run is not known")
 
     def failure(self, what: str) -> AssertionError:
         """Returns the error that says what is wrong, and shows the trajectory."""
@@ -273,16 +310,48 @@ def _decoded(row: dict[str, Any]) -> dict[str, Any]:
     return row | {name: json.loads(row[name]) for name in _JSON if row.get(name) is not None}
 
 
-def _fits(arguments: Any, wanted: dict[str, Any]) -> bool:
+def _fitting(calls: Sequence[Call], wanted: dict[str, Any]) -> tuple[list[Call], int]:
+    """Returns the calls with such arguments, and how many others may have them: not captured, hidden or cut."""
+    answers = [_fits(call.arguments, wanted) for call in calls]
+    return [call for call, fits in zip(calls, answers, strict=True) if fits], answers.count(None)
+
+
+def _fits(arguments: Any, wanted: dict[str, Any]) -> bool | None:
     if not wanted:
         return True
     if not isinstance(arguments, dict):
-        return False
-    return all(name in arguments and _is(arguments[name], value) for name, value in wanted.items())
+        return None if arguments is None else False
+    answers = [_is(cast("dict[str, Any]", arguments), name, value) for name, value in wanted.items()]
+    return False if False in answers else None if None in answers else True
 
 
-def _is(value: Any, wanted: Any) -> bool:
-    return bool(wanted(value)) if callable(wanted) else bool(value == wanted)
+def _is(arguments: dict[str, Any], name: str, wanted: Any) -> bool | None:
+    from agenttrace.evaluators.sequence_calls import is_hidden
+
+    if name not in arguments:
+        # That stands where some were cut.
+        return None if "…" in arguments else False
+    value = arguments[name]
+    if not callable(wanted) and _same(value, wanted):
+        return True
+    if is_hidden(value if isinstance(value, str) else json.dumps(value)):
+        return None
+    return bool(wanted(value)) if callable(wanted) else False
+
+
+def _same(value: Any, wanted: Any) -> bool:
+    """Compares a value with what the program gave: JSON has no tuples, and true is no 1."""
+    if isinstance(wanted, (list, tuple)) and isinstance(value, list):
+        parts, given = cast("list[Any]", value), cast("Sequence[Any]", wanted)
+        return len(parts) == len(given) and all(map(_same, parts, given))
+    if isinstance(wanted, dict) and isinstance(value, dict):
+        members, stated = cast("dict[str, Any]", value), cast("dict[str, Any]", wanted)
+        return members.keys() == stated.keys() and all(_same(members[key], stated[key]) for key in stated)
+    return isinstance(value, bool) == isinstance(wanted, bool) and bool(value == wanted)
+
+
+def _unseen(count: int) -> str:
+    return f"the arguments of {'a call' if count == 1 else f'{count} calls'} were not captured, or are hidden or cut"
 
 
 def _asked(tool: str, arguments: dict[str, Any]) -> str:

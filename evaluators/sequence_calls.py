@@ -109,7 +109,7 @@ class Equality:
         if _is_number(run) and _is_number(reference):
             return self._same_number(run, reference)
         # Two equal marks may hide two values.
-        if _is_hidden(run) or _is_hidden(reference):
+        if is_hidden(run) or is_hidden(reference):
             return None
         # true is not 1, and nothing but numbers is equal across types.
         if type(run) is not type(reference):
@@ -134,7 +134,7 @@ class Equality:
     def _same_list(self, run: list[Any], reference: list[Any]) -> bool | None:
         if len(run) == len(reference):
             return _all(self._same(*pair) for pair in zip(run, reference, strict=True))
-        return None if any(_is_hidden(part) for part in run) else False
+        return None if any(is_hidden(part) for part in run) else False
 
     def _same_number(self, run: float, reference: float) -> bool:
         # Decimals as they are written: 1.1 is within 0.1 of 1.0, which binary fractions deny.
@@ -190,7 +190,8 @@ def _all(answers: Iterable[bool | None]) -> bool | None:
     return None if open_question else True
 
 
-def _is_hidden(value: object) -> bool:
+def is_hidden(value: object) -> bool:
+    """Whether a text holds what instrumentation leaves in the place of a value, or of the end of one."""
     return isinstance(value, str) and _HIDDEN.search(value) is not None
 
 
@@ -200,7 +201,7 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 def _value_at(value: Any, path: str) -> Any:
     """The value at a dotted path; what hides it where it lies in something hidden, `_MISSING` where there is none."""
-    if _is_hidden(value):
+    if is_hidden(value):
         return value
     if isinstance(value, list):
         parts = cast(list[Any], value)

@@ -585,3 +585,20 @@ def test_no_color_is_respected(imported: Callable[..., Path]):
 def test_wide_rows_become_blocks_on_a_narrow_terminal(imported: Callable[..., Path]):
     seen = on_terminal("sql", "FROM trajectories", "--db", imported(ONCE), columns=60)
     assert re.search(r"^agent_name +restock$", seen, re.MULTILINE)
+
+
+def test_nothing_is_written_over_a_store(
+    cli: Callable[..., Any], imported: Callable[..., Path], tmp_path: Path
+) -> None:
+    store = imported(ONCE)
+    before = store.stat().st_size
+    for option in (["evaluate", "--report", store], ["evaluate", "--output", store], ["sql", "SELECT 1", "-o", store]):
+        answer = cli(*option, "--db", store)
+        assert (answer.code, answer.out) == (IMPOSSIBLE, "")
+        assert "is a DuckDB database. Name another file to write to." in answer.err
+    answer = cli("evaluate", "--report", tmp_path / "r.html", "--output", tmp_path / "r.html", "--db", store)
+    assert "--output and --report are one file" in answer.err
+    answer = cli("evaluate", "--report", tmp_path / "none" / "r.html", "--db", store)
+    assert (answer.code, answer.out) == (IMPOSSIBLE, "")
+    assert "there is no folder" in answer.err
+    assert store.stat().st_size == before

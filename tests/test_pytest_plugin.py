@@ -128,6 +128,33 @@ def test_what_does_not_hold_fails_with_the_trajectory(project: pytest.Pytester) 
                 print("E  ", raised.exconly())
             assert False
 
+        @agenttrace.tool
+        def send(to, text=""): ...
+
+        def test_hidden_arguments(trajectory):
+            send("ann@example.com", "x" * 70_000)
+            with agenttrace.tool_call("pay"):
+                pass
+            send(("a", "b"))
+            for ask in (
+                lambda: trajectory.not_called("send", to="ann@example.com"),
+                lambda: trajectory.called("send", to="bob@example.com"),
+                lambda: trajectory.not_called("send", text="x" * 70_000),
+                lambda: trajectory.called("send", to=("a", "b")).times(1),
+                lambda: trajectory.called("send", to=lambda to: "@" in to),
+            ):
+                with pytest.raises(AssertionError, match="cannot be told: the arguments of a call were not"):
+                    ask()
+            trajectory.called("send", to=["a", "b"])
+            check_stock(1)
+            trajectory.not_called("check_stock", item=True)
+            trajectory.called("check_stock", item=1.0).times(1)
+
+        @pytest.mark.budget(max_tool_calls=3)
+        def test_over_budget_together():
+            restock("a")
+            restock("b")
+
         def test_forbidden(trajectory):
             restock("a\\x1b[31m")
             trajectory.not_called("place_order", item="rice")
@@ -153,7 +180,7 @@ def test_what_does_not_hold_fails_with_the_trajectory(project: pytest.Pytester) 
                 call.record(output="x", input_tokens=1000, output_tokens=10)
         """,
     )
-    result.assert_outcomes(failed=7)
+    result.assert_outcomes(failed=8, passed=1)
     said = [line.removeprefix("E").strip() for line in result.outlines if line.startswith("E ")]
     text = "\n".join(said)
     for expected in (
@@ -169,6 +196,7 @@ def test_what_does_not_hold_fails_with_the_trajectory(project: pytest.Pytester) 
         "AssertionError: nothing could be judged, which is no pass",
         "no rule set: budget_overruns",
         "error budget_overruns/max_tool_calls: the run used 3 tool calls",
+        "the budget max_tool_calls = 3 is for all runs of the test, and they took 4 in 2 runs",
         "not evaluable: budget_overruns/max_cost_usd",
         '├─ 0 tool check_stock(item="rice")',
     ):

@@ -196,6 +196,7 @@ def test_wrong_query_is_explained_in_two_lines(fill_store: Fill, sql: str, messa
         "EXPLAIN SELECT 1",
         "/* why */ EXPLAIN -- slow?\n (ANALYZE, FORMAT json) SELECT 1",
         "EXPLAIN ANALYZE (SELECT 1)",
+        "EXPLAIN SELECT 'größer' AS \"größe\" /* größe */",
         "FROM steps",
         "WITH a AS (SELECT 1) FROM a",
         "VALUES (1)",

@@ -241,6 +241,33 @@ def test_sql_does_not_write_where_duckdb_may(
         assert list(folder.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("query", "hiding"),
+    [
+        # Tokens are counted in bytes: so many letters of two bytes hide as many that follow from who counts characters.
+        (
+            "EXPLAIN ANALYZE /*{1}*/ WITH gone AS (COPY spans TO '{0}/a.csv') SELECT * FROM gone",
+            "WITH gone AS (COPY spans TO '{0}/a.csv') ",
+        ),
+        ("/*{1}*/ PRAGMA import_database('{0}/version(           ')", "import_database('{0}/"),
+        # A space for the parser and a letter for the tokenizer.
+        ("EXPLAIN\u00a0ANALYZE\u00a0WITH\u00a0gone\u00a0AS (COPY spans TO '{0}/a.csv') SELECT * FROM gone", ""),
+        ("PRAGMA\u00a0import_database('{0}')", ""),
+    ],
+)
+def test_letters_beyond_ascii_hide_no_change(
+    fill_store: Fill, query: str, hiding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with open_store(fill_store(), locked=True) as con:
+        row = con.execute("SELECT current_setting('temp_directory')").fetchone()
+        folder = Path(row[0] if row else "")
+        folder.mkdir(parents=True, exist_ok=True)
+        with pytest.raises(UsageError, match=r"only ASCII is allowed|is no PRAGMA of"):
+            relation(con, query.format(folder, "é" * len(hiding.format(folder)))).fetchall()
+        assert list(folder.iterdir()) == []
+
+
 ENDLESS = "SELECT count(*) FROM range(1000000) a, range(100000000) b WHERE hash(a.range, b.range) = 1"
 
 # The interrupt comes while the query runs.

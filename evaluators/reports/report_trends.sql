@@ -20,7 +20,8 @@ numbers AS (
     GROUP BY n.night
     UNION ALL
     SELECT n.night, 'findings', s.severity, count(DISTINCT f.finding_id), NULL, NULL
-    FROM nights AS n
+    -- A night without runs has no findings, which is not the same as none.
+    FROM (SELECT * FROM nights SEMI JOIN (SELECT night FROM evaluation_runs GROUP BY night HAVING sum(trajectories) > 0) USING (night)) AS n
     CROSS JOIN (SELECT unnest(['error', 'warning', 'note']) AS severity) AS s
     LEFT JOIN findings AS f ON f.run_id = n.run_id AND f.severity = s.severity AND f.state IS DISTINCT FROM 'resolved'
     GROUP BY n.night, s.severity
