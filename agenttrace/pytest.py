@@ -23,6 +23,7 @@ _MARKERS = (
 )
 _STORE = pytest.StashKey[Path]()
 _PROVIDER = pytest.StashKey[Any]()
+_TIMER = pytest.StashKey[Any]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -99,6 +100,12 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
+    """Learns what pytest-timeout allows a test, and leaves the timer to it."""
+    item.stash[_TIMER] = settings
 
 
 @contextmanager
@@ -231,6 +238,10 @@ def _trial(item: pytest.Item, number: int, nextitem: Any) -> list[pytest.TestRep
             vars(item).pop(name, None)
     getattr(item, "_initrequest", lambda: None)()
     item._report_sections.clear()  # pyright: ignore[reportPrivateUsage]
+    if number > 1 and _TIMER in item.stash and not item.stash[_TIMER].func_only:
+        # The timer of the whole test: each trial has its time.
+        item.ihook.pytest_timeout_cancel_timer(item=item)
+        item.ihook.pytest_timeout_set_timer(item=item, settings=item.stash[_TIMER])
     token = context.attach(baggage.set_baggage(TRIAL, number))
     try:
         return runtestprotocol(item, nextitem=nextitem, log=False)

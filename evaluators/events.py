@@ -14,15 +14,18 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import requests
+from google.protobuf.message import DecodeError
 from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.context import Context
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.sdk._logs import ReadableLogRecord
 from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
-from agenttrace import show
+from agenttrace import show, terminal
 from agenttrace.configure import target_of
 from agenttrace.errors import ConfigError, UsageError
 from agenttrace.evaluators.reports import summary
@@ -37,6 +40,7 @@ _SEVERITIES = {"error": SeverityNumber.ERROR, "warning": SeverityNumber.WARN, "n
 _BATCH = 512
 # A request is tried again for so long.
 _TIMEOUT_S = 20.0
+_REASON_WIDTH = 300
 _SPAN_ID = re.compile(r"([0-9a-f]{16})(?:#\d+)?")
 
 
@@ -56,19 +60,25 @@ def send(evaluation: Evaluation, db: Path, endpoint: str) -> int:
     Raises:
         UsageError: The endpoint is none, or does not take them.
     """
-    exporter = _exporter(endpoint)
+    answers: list[requests.Response] = []
+    exporter = _exporter(endpoint, answers)
     events = _events(evaluation, db)
     sent = 0
     try:
         while batch := list(islice(events, _BATCH)):
             with _said() as said:
-                if exporter.export(batch) is not LogRecordExportResult.SUCCESS:
-                    reason = f" ({said[-1]})" if said else ""
-                    raise UsageError(
-                        f"--events {endpoint}: did not take the findings{reason}; {sent} of "
-                        f"{len(evaluation.findings)} were sent. The evaluation itself is kept."
-                    )
-            sent += len(batch)
+                is_taken = exporter.export(batch) is LogRecordExportResult.SUCCESS
+            # The first line is the cause; later ones say that it was tried again.
+            refused, reason = _refused(answers[-1]) if is_taken and answers else (0, said[0] if said else "")
+            if is_taken and not refused:
+                sent += len(batch)
+                continue
+            sent += len(batch) - min(refused, len(batch)) if is_taken else 0
+            reason = f" ({terminal.cut(reason, _REASON_WIDTH)})" if reason else ""
+            raise UsageError(
+                f"--events {endpoint}: did not take the findings{reason}; {sent} of "
+                f"{len(evaluation.findings)} were sent. The evaluation itself is kept."
+            )
     finally:
         exporter.shutdown()
     return sent
@@ -87,12 +97,33 @@ def address_of(endpoint: str) -> tuple[str, str]:
     raise UsageError(f"--events {endpoint}: is no endpoint; expected one like http://host:4318 or grpc://host:4317.")
 
 
-def _exporter(endpoint: str) -> LogRecordExporter:
+def _refused(answer: requests.Response) -> tuple[int, str]:
+    """Returns how many records an answer over HTTP refuses, and why; a success of OTLP may be one in part.
+
+    Source: OTLP specification, "Partial Success".
+    """
+    if answer.status_code // 100 != 2:
+        # A redirect that leads nowhere is a success to the exporter.
+        return _BATCH, f"HTTP {answer.status_code}"
+    with suppress(DecodeError):
+        partial = ExportLogsServiceResponse.FromString(answer.content).partial_success
+        return partial.rejected_log_records, partial.error_message
+    return 0, ""
+
+
+def _exporter(endpoint: str, answers: list[requests.Response]) -> LogRecordExporter:
     kind, address = address_of(endpoint)
     if kind == "http":
         from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 
-        return OTLPLogExporter(address.removesuffix("/v1/traces") + "/v1/logs", timeout=_TIMEOUT_S)
+        session = requests.Session()
+
+        def keep(answer: requests.Response, *_: object, **__: object) -> None:
+            answers.append(answer)
+
+        session.hooks["response"].append(keep)
+        address = address.removesuffix("/v1/traces") + "/v1/logs"
+        return OTLPLogExporter(address, timeout=_TIMEOUT_S, session=session)
     from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter as GrpcLogExporter
 
     return GrpcLogExporter(address, insecure=kind == "grpc", timeout=_TIMEOUT_S)

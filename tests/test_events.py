@@ -4,13 +4,16 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from test_reports import EVALUATION, EVIL, finding
 
 from agenttrace.cli import main
@@ -110,6 +113,38 @@ def test_a_backend_that_does_not_take_them_is_named_with_its_reason(
         r"The evaluation itself is kept\.\n",
         done.stderr,
     )
+
+
+PARTIAL = ExportLogsServiceResponse(partial_success={"rejected_log_records": 3, "error_message": "quota\x1b[31m"})
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (307, b"", "(HTTP 307); 0 of 4 were sent"),
+        (200, PARTIAL.SerializeToString(), "(quota\\x1b[31m); 1 of 4 were sent"),
+    ],
+)
+def test_only_what_the_backend_has_taken_counts(evaluated: Path, status: int, body: bytes, message: str) -> None:
+    class Backend(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Backend) as backend:
+        thread = threading.Thread(target=backend.serve_forever)
+        thread.start()
+        try:
+            with pytest.raises(UsageError, match=re.escape(message)):
+                events.send(FOUND, evaluated, f"http://127.0.0.1:{backend.server_port}")
+        finally:
+            backend.shutdown()
+            thread.join()
 
 
 def test_headers_are_those_of_the_environment(evaluated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

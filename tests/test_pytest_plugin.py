@@ -309,6 +309,31 @@ def test_a_trial_hands_nothing_to_the_next_one_and_hides_nothing(project: pytest
     )
 
 
+def test_each_trial_has_the_time_that_pytest_timeout_allows(project: pytest.Pytester) -> None:
+    result = run(
+        project,
+        """
+        import time
+
+        done = []
+
+        @pytest.mark.trials(3, at_least=2)
+        @pytest.mark.timeout(0.5)
+        def test_hangs():
+            if len(done) < 2:
+                done.append("begun")
+                time.sleep(60)
+
+        @pytest.mark.trials(3)
+        @pytest.mark.timeout(5)
+        def test_is_fast():
+            time.sleep(0.01)
+        """,
+    )
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["1 of 3 trials passed, 2 needed*", "*- trial 1 -*", "*- trial 2 -*"])
+
+
 def test_wrong_markers_are_named_before_the_agent_costs_anything(project: pytest.Pytester) -> None:
     trials = ("trials", "trials(0)", "trials(3, at_least=4)", "trials(1, 1, 1)")
     wrong = (*trials, "budget(max_calls=3)", "budget(3)", "budget()", "budget(max_tool_calls='3')")
