@@ -18,6 +18,8 @@ Row = dict[str, Any]
 MAX_STEPS = 500
 # Off a terminal nothing needs to fit; a step still stays one line that can be read.
 _LINE_WIDTH = 200
+# What a user asked, an answer and a message go over several lines.
+_TEXT_WIDTH = 400
 _BLOCK_WIDTH = 120
 _DEEPEST = 12
 _ID_LENGTH = 12
@@ -120,19 +122,21 @@ def show_run(connection: "DuckDBPyConnection", run: Row, *, width: int | None = 
     Args:
         connection: The store.
         run: As `find_run` gives it.
-        width: Columns; None is the terminal's.
+        width: Columns that every line fits into; None is those of the terminal, if there is one.
     """
     key = {"trajectory_id": run["trajectory_id"]}
     steps = rows(connection, _sql("steps.sql"), {**key, "limit": MAX_STEPS + 1})
     findings = rows(connection, _sql("run_findings.sql"), key)
     judged = connection.execute("SELECT count(*) FROM evaluation_runs").fetchall()[0][0]
-    width = width or terminal.width() or _LINE_WIDTH
+    fit = width or terminal.width()
+    width = fit or _LINE_WIDTH
     lines = [*_head(run, width), "", *_tree(steps[:MAX_STEPS], findings, width)]
     if len(steps) > MAX_STEPS:
         lines.append(f"... only the first {MAX_STEPS} steps are shown; agenttrace sql reads the rest from steps")
     if run["final_response"] is not None:
-        lines += ["", terminal.cut(f"answer: {run['final_response']}", max(width, 400))]
-    return "\n".join([*lines, "", *_findings(findings, judged, width)])
+        lines += ["", terminal.cut(f"answer: {run['final_response']}", _TEXT_WIDTH)]
+    lines += ["", *_findings(findings, judged)]
+    return "\n".join(lines if fit is None else (part for line in lines for part in terminal.wrapped(line, fit)))
 
 
 def show_json(connection: "DuckDBPyConnection", run: Row) -> str:
@@ -178,7 +182,7 @@ def _head(run: Row, width: int) -> Iterator[str]:
     )
     yield "  " + " · ".join(counts)
     if run["user_input"] is not None:
-        yield terminal.cut(f"  user: {run['user_input']}", max(width, 400))
+        yield terminal.cut(f"  user: {run['user_input']}", _TEXT_WIDTH)
 
 
 def _tree(steps: list[Row], findings: list[Row], width: int) -> Iterator[str]:
@@ -197,7 +201,7 @@ def _tree(steps: list[Row], findings: list[Row], width: int) -> Iterator[str]:
             yield terminal.cut(bar + detail, width)
         for finding in marks.get(step["span_id"], []):
             yield terminal.cut(f"{bar}{finding['severity'].upper()} {finding['evaluator']}/{finding['kind']}", width)
-        deeper = len(below) < 3 * _DEEPEST
+        deeper = len(below) < min(3 * _DEEPEST, width // 2)
         for position, child in reversed(list(enumerate(inner, 1))):
             last = position == len(inner)
             own = below + ("   " if last else "│  ") if deeper else below
@@ -291,7 +295,7 @@ def requested(calls: str | None) -> Iterator[str]:
         yield "calls that cannot be read"
 
 
-def _findings(findings: list[Row], judged: int, width: int) -> Iterator[str]:
+def _findings(findings: list[Row], judged: int) -> Iterator[str]:
     if not judged:
         yield "not judged yet: agenttrace evaluate does that"
     elif not findings:
@@ -299,7 +303,7 @@ def _findings(findings: list[Row], judged: int, width: int) -> Iterator[str]:
     for finding in findings:
         place = "" if finding["step_index"] is None else f" at step {finding['step_index']}"
         yield f"{finding['severity']}  {terminal.inert(finding['evaluator'])}/{terminal.inert(finding['kind'])}{place}"
-        yield terminal.cut(f"  {finding['message']}", max(width, 400))
+        yield terminal.cut(f"  {finding['message']}", _TEXT_WIDTH)
 
 
 def _task(run: Row) -> str:

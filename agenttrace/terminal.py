@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
@@ -29,6 +29,7 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _PAD_LIMIT = 60
 _NARROWEST = 6
 _GAP = "  "
+_INDENT = 4
 
 _STYLES = {
     r"^ *(error|fail|FAILED)\b": "bold red",
@@ -62,6 +63,16 @@ def cut(text: str, width: int) -> str:
     # Whatever does not fit by count of characters cannot fit by cells: a megabyte is not escaped for ten cells.
     line = inert(text[: width + 1])
     return line if cell_len(line) <= width else set_cell_size(line, max(width - 1, 0)).rstrip() + "…"
+
+
+def wrapped(line: str, width: int) -> Iterator[str]:
+    """Yields an inert line as lines of at most `width` terminal cells; those after the first are indented."""
+    if cell_len(line) <= width:
+        yield line
+        return
+    indent = " " * _INDENT
+    for number, part in enumerate(Text(line).wrap(_console(), max(width - _INDENT, 1))):
+        yield (indent if number else "") + part.plain.rstrip()
 
 
 def width() -> int | None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from agenttrace import show
 from agenttrace.errors import UsageError
@@ -57,6 +58,31 @@ def test_run_is_a_tree_in_order_of_time(fill_store: Fill):
         "│  └─ 1 tool inside(...)",
         "└─ 2 tool later(...)",
     ]
+
+
+@pytest.mark.parametrize("width", [40, 41, 60, 80, 200])
+def test_every_line_fits_and_every_step_is_told(fill_store: Fill, width: int):
+    wide = "飯🍚" * 200
+    steps = [
+        step(f"s{i:02}", f"s{i - 1:02}" if i else None, second=i, step_index=i, observation=json.dumps(wide))
+        for i in range(40)
+    ]
+    facts = {"session_id": wide, "task_id": "t" * 90, "final_response": "word " * 200, "user_input": wide}
+    finding = {"trajectory_id": "abc123", "span_id": "s01", "evaluator": "duplicate_mutations", "kind": "k" * 50}
+    store = fill_store(
+        trajectories=[RUN | facts],
+        steps=steps,
+        evaluation_runs=[{}],
+        findings=[finding | {"severity": "error", "message": wide}],
+    )
+    with open_store(store) as connection:
+        lines = show.show_run(connection, show.find_run(connection, None), width=width).split("\n")
+    assert max(map(cell_len, lines)) <= width
+    for number in range(40):
+        assert sum(f" {number} tool s{number:02}" in line for line in lines) == 1 or number == 0
+    # Long texts go on below, up to 400 columns of them.
+    text = "".join(line.strip() for line in lines)
+    assert text.count("word") > 70
 
 
 def test_findings_stand_at_their_step_and_below(fill_store: Fill):
