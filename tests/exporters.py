@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import requests
+
 from agenttrace.collectors.files import import_files
 from agenttrace.collectors.otlp import OTLPReceiver
 from agenttrace.store import open_store, refresh
@@ -28,6 +30,7 @@ PACKAGES = [
     "rotel",
 ]
 JSON_PACKAGES = ["opentelemetry-exporter-otlp-json-http", "opentelemetry-exporter-otlp-json-file"]
+AGENTTRACE = Path(sys.executable).with_name("agenttrace")
 TIMEOUT_S = 120
 PYTHON = """
 import importlib, sys
@@ -175,11 +178,17 @@ def collector(folder: Path, receiver: OTLPReceiver, protocol: str) -> Iterator[s
             process.wait(TIMEOUT_S)
 
 
+def until_arrived(receiver: OTLPReceiver) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while (receiver.counts.spans, receiver.counts.logs) != (2, 1) and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
 def main() -> int:
     folder = Path(sys.argv[1]).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     install(folder)
-    fine = True
+    fine, before = True, folder
 
     def straight(name: str, command: list[str | Path], is_grpc: bool, packed: str, logs: int) -> None:
         nonlocal fine
@@ -216,10 +225,22 @@ def main() -> int:
             collector(folder, receiver, protocol) as url,
         ):
             run(["node", "exporters.mjs", "proto"], folder, OTEL_EXPORTER_OTLP_ENDPOINT=url)
-            deadline = time.monotonic() + TIMEOUT_S
-            while (receiver.counts.spans, receiver.counts.logs) != (2, 1) and time.monotonic() < deadline:
-                time.sleep(0.1)
+            until_arrived(receiver)
+        before = db
         fine &= check(f"Node by way of a collector over {protocol}", db, 1)
+    lines, db = folder / f"{time.time_ns()}.jsonl", folder / "stores" / f"{time.time_ns()}.duckdb"
+    with (
+        OTLPReceiver(db, http_port=0, grpc_port=0, token="s3cret") as receiver,
+        collector(folder, receiver, "http") as url,
+    ):
+        # What the last one sent, as `agenttrace export` writes it.
+        run([AGENTTRACE, "export", lines, "--db", before], folder)
+        for line in lines.read_bytes().splitlines():
+            signal = "traces" if line.startswith(b'{"resourceSpans"') else "logs"
+            headers = {"Content-Type": "application/json"}
+            requests.post(f"{url}/v1/{signal}", line, headers=headers, timeout=TIMEOUT_S).raise_for_status()
+        until_arrived(receiver)
+    fine &= check("Our own export by way of a collector", db, 1)
     path, db = folder / f"{time.time_ns()}.jsonl", folder / "stores" / f"{time.time_ns()}.duckdb"
     run([json_python, "-c", PYTHON, f"{otlp}.json.file:FileSpanExporter", path], folder)
     assert import_files([path], db).skipped == []
