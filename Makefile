@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 CLEAN := build/clean
 PIP := -m pip --disable-pip-version-check -qq
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+# Tests start hundreds of processes: where nothing compiled may be kept, each compiles all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
 
 # The installed files, by their own path: pyright looks into no environment unless told, and passes where it finds nothing.
 define PYRIGHT_CONFIG
