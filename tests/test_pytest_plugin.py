@@ -276,6 +276,7 @@ def test_trials_are_one_test_with_one_verdict(project: pytest.Pytester) -> None:
     assert '<property name="trials_passed" value="3"' in (project.path / "junit.xml").read_text()
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_a_trial_hands_nothing_to_the_next_one_and_hides_nothing(project: pytest.Pytester) -> None:
     result = run(
         project,
@@ -309,6 +310,7 @@ def test_a_trial_hands_nothing_to_the_next_one_and_hides_nothing(project: pytest
     )
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_each_trial_has_the_time_that_pytest_timeout_allows(project: pytest.Pytester) -> None:
     result = run(
         project,
@@ -394,6 +396,7 @@ def test_the_programs_own_tracer_provider_is_recorded_whenever_it_is_set(project
     result.assert_outcomes(passed=6)
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_the_programs_own_store_gets_nothing_of_a_test(project: pytest.Pytester) -> None:
     result = run(
         project,
@@ -420,6 +423,7 @@ def test_the_programs_own_store_gets_nothing_of_a_test(project: pytest.Pytester)
         assert ["outside" in attributes for (attributes,) in spans] == [True]
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_what_a_test_does_to_the_tracer_provider_stays(project: pytest.Pytester) -> None:
     result = run(
         project,
