@@ -51,7 +51,10 @@ def ask(
 
 def _text(text: str | None, file: Path | None) -> str:
     if file is not None:
-        return file.read_text(encoding="utf-8")
+        try:
+            return file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise UsageError(f"sql: --file {file}: is no UTF-8 text, from byte {error.start} on.") from error
     if text is None:
         return sys.stdin.read()
     # A word alone is no statement.

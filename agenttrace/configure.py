@@ -4,7 +4,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -32,7 +32,6 @@ __all__ = ["FlushResult", "configure", "flush", "shutdown"]
 
 # A path may have "://" further on.
 _URL = re.compile(r"[^/\\]*://")
-_KINDS = ("store", "http", "grpc", "grpcs")
 _EXIT_S = 2.0
 _COMPLETE_SAMPLERS = ("AlwaysOnSampler", "ParentBased{root:AlwaysOnSampler", "TraceIdRatioBased{1.0}")
 # Indexed attributes of whole conversations go far beyond the SDK's 128; something must stop a loop, though.
@@ -133,19 +132,17 @@ def shutdown() -> FlushResult:
 
 def flush_stores(timeout: float = 10.0) -> FlushResult:
     """Flushes what goes to stores, and waits for no backend; else as `flush`."""
-    return _each(_flush, timeout, kinds=("store",))
+    return _each(_flush, timeout, kind="store")
 
 
 def _flush(batcher: "SpanBatcher", left_s: float) -> object:
     return batcher.force_flush(int(left_s * 1000))
 
 
-def _each(
-    action: "Callable[[SpanBatcher, float], object]", timeout_s: float, kinds: Collection[str] = _KINDS
-) -> FlushResult:
+def _each(action: "Callable[[SpanBatcher, float], object]", timeout_s: float, kind: str | None = None) -> FlushResult:
     deadline = time.monotonic() + timeout_s
     written = waiting = dropped = 0
-    for batcher in [batcher for destination, batcher in list(_batchers.items()) if destination.kind in kinds]:
+    for batcher in [batcher for destination, batcher in list(_batchers.items()) if kind in (None, destination.kind)]:
         action(batcher, max(0.0, deadline - time.monotonic()))
         result = batcher.result()
         written, waiting, dropped = written + result.written, waiting + result.waiting, dropped + result.dropped

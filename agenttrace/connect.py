@@ -66,7 +66,7 @@ os.register_at_fork(after_in_child=process.after_fork)
 @contextmanager
 def attached(db: Path, wait_s: float) -> Generator[Connection]:
     """Attaches the store for a moment to a DuckDB that this process keeps; after a fault, that one is given up."""
-    check_place(db)
+    _check_place(db)
     # DuckDB names its write-ahead log after the path that it is given; a link would have one of its own.
     path = os.path.realpath(db)
     folder = Path(path).parent
@@ -75,7 +75,7 @@ def attached(db: Path, wait_s: float) -> Generator[Connection]:
     # DuckDB sees to it that no two connections of a process have the file, here or by `connect`.
     attach = f"ATTACH ? AS store (ROW_GROUP_SIZE {AGENT_ROW_GROUP})"
     try:
-        patiently(db, wait_s, lambda: con.execute(attach, [path]), lambda con: con.execute("DETACH store"))
+        _patiently(db, wait_s, lambda: con.execute(attach, [path]), lambda con: con.execute("DETACH store"))
     except StoreBusyError:
         process.idle = folder, con
         raise
@@ -106,6 +106,19 @@ def start(db: Path, *folders: Path, is_agent: bool = True) -> Connection:
     return con
 
 
+def attach_to_read(con: Connection, db: Path, wait_s: float) -> None:
+    """Attaches a store to a DuckDB of `start`, as the database in use: others may read it, and nobody may write.
+
+    Raises:
+        StoreBusyError: A writer has it all that time.
+        StoreError: It cannot be read.
+    """
+    path = os.path.realpath(db)
+    attach = "ATTACH ? AS store (READ_ONLY)"
+    _patiently(db, wait_s, lambda: con.execute(attach, [path]), lambda stale: stale.execute("DETACH store"))
+    con.execute("USE store")
+
+
 def connect(db: Path, wait_s: float, *, read_only: bool) -> Connection:
     """Opens the store's file, as a writer alone, as a reader with others.
 
@@ -113,10 +126,10 @@ def connect(db: Path, wait_s: float, *, read_only: bool) -> Connection:
         StoreBusyError: Somebody has it all that time.
         StoreError: It is no DuckDB file, or this user may not open it so.
     """
-    check_place(db)
+    _check_place(db)
     config = CONFIG | {"temp_directory": str(spill_folder(db))}
     path = os.path.realpath(db)
-    con = patiently(
+    con = _patiently(
         db, wait_s, lambda: duckdb.connect(path, read_only=read_only, config=config), lambda stale: stale.close()
     )
     bound_memory(con, MEMORY)
@@ -125,7 +138,7 @@ def connect(db: Path, wait_s: float, *, read_only: bool) -> Connection:
     return con
 
 
-def check_place(db: Path) -> None:
+def _check_place(db: Path) -> None:
     """Refuses a store that another user may have planted.
 
     Raises:
@@ -137,7 +150,7 @@ def check_place(db: Path) -> None:
     private.keep_off_streams()
 
 
-def patiently(
+def _patiently(
     db: Path, wait_s: float, take: Callable[[], Connection], give_back: Callable[[Connection], object]
 ) -> Connection:
     """Tries to take the file until whoever holds it lets go, or time is up."""

@@ -18,6 +18,7 @@ from agenttrace.options import Config, Db, Moment
 from agenttrace.show import count
 
 if TYPE_CHECKING:
+    from agenttrace.prune import Pruned
     from agenttrace.rewrite import Rewritten
 
 _UNITS = {
@@ -75,12 +76,19 @@ def export(
     with open_store(path) as con:
         lines = otlp_lines.lines(con, since, until)
         if str(target) == "-":
-            sys.stdout.buffer.writelines(lines)
-            sys.stdout.buffer.flush()
+            _print_lines(lines)
             return PASSED
         written = _write_lines(lines, target)
     terminal.note(f"{target}: {count(written, 'request')}")
     return PASSED
+
+
+def _print_lines(lines: Iterable[bytes]) -> None:
+    # Data keeps every character; a terminal must not act on them.
+    clean = terminal.inert if sys.stdout.isatty() else str
+    for line in lines:
+        if not terminal.out(clean(line.decode().rstrip("\n"))):
+            return
 
 
 def _write_lines(lines: Iterable[bytes], target: Path) -> int:
@@ -108,21 +116,22 @@ def prune(
     planned = pruning.plan(path, older_than, max_size)
     for label, runs in planned.labelled.items():
         terminal.note(
-            f"the label {label!r} keeps {count(runs, 'run')}: it covers what its newest evaluation has judged"
+            f"the label {label!r} keeps {count(runs, 'run')}, which its newest evaluation covers; "
+            f"evaluate --label {label!r} --since 30d moves it on"
         )
-    if not planned.runs and not planned.spans:
-        terminal.out(f"nothing to delete: {count(planned.runs_left, 'run')} stay")
-        return PASSED if max_size is None or planned.bytes <= max_size else FAILED
+    size = path.stat().st_size
+    if not planned.traces and (max_size is None or size <= max_size):
+        terminal.out(f"nothing to delete: {count(planned.runs_left, 'run')} stay, {_bytes(size)}")
+        return PASSED
     if not yes:
-        what = (
-            f"{count(planned.runs, 'run')} ({count(planned.spans, 'span')}) that ended before {_minute(planned.before)}"
-        )
-        terminal.out(f"would delete {what}; {count(planned.runs_left, 'run')} stay, about {_bytes(planned.bytes)}")
-        terminal.note("Nothing is deleted yet; --yes does it.")
+        what = f"would delete {_gone(planned)} that ended before {_minute(planned.before)}"
+        if not planned.traces:
+            what = "would delete no run, and give back the room of what was deleted"
+        terminal.out(f"{what}; {count(planned.runs_left, 'run')} stay; {_bytes(size)} -> about {_bytes(planned.bytes)}")
+        terminal.note("Nothing is changed yet; --yes does it.")
         return PASSED
     done, sizes = pruning.prune(path, older_than, max_size)
-    gone = f"{count(done.runs, 'run')} ({count(done.spans, 'span')})"
-    terminal.out(f"deleted {gone}; {_change(path, sizes)}")
+    terminal.out(f"deleted {_gone(done)}; {_change(path, sizes)}")
     if max_size is not None and sizes.after > max_size:
         terminal.note(f"{path}: is still over {_bytes(max_size)}: findings and what labels cover are left.")
         return FAILED
@@ -176,14 +185,14 @@ def merge(
     """Bring what other stores hold into this one; what it has already comes no second time."""
     from agenttrace.collectors.merge import merge as bring
     from agenttrace.places import real_path
-    from agenttrace.store import default_db
+    from agenttrace.store import default_db, open_store
 
     settings, path = load(config), default_db(db)
     for source in sources:
         if real_path(source) == real_path(path):
             raise UsageError(f"merge: {source} is the store itself; name others, and it with --db.")
-        if not source.is_file():
-            raise UsageError(f"merge: {source}: no such file.")
+        # One that is missing is named before anything is brought.
+        open_store(source).close()
     for source in sources:
         take_in(source, settings)
         read = bring(source, path)
@@ -194,8 +203,15 @@ def merge(
             count(read.outcomes, "outcome"),
             count(read.evaluations, "evaluation"),
         )
-        terminal.out(f"{source}: {', '.join(said)} -> {path}")
+        terminal.out(f"{source}: {', '.join(said)} read")
+    with open_store(path) as con:
+        runs = con.execute("SELECT count(*) FROM trajectories").fetchall()[0][0]
+    terminal.out(f"{path}: {count(runs, 'run')}")
     return PASSED
+
+
+def _gone(pruned: "Pruned") -> str:
+    return f"{count(pruned.runs, 'run')} ({count(pruned.traces, 'trace')}, {count(pruned.spans, 'span')})"
 
 
 def _minute(moment: datetime) -> str:

@@ -119,8 +119,8 @@ def _span(row: SpanRow) -> Json:
         # 0 is a span that has not ended.
         "endTimeUnixNano": str(row.end_time_unix_nano or 0),
         "attributes": _attributes(row.attributes),
-        "events": [_event(event) for event in orjson.loads(row.events)],
-        "links": [_link(link) for link in orjson.loads(row.links)],
+        "events": [_event(event) for event in json.loads(row.events)],
+        "links": [_link(link) for link in json.loads(row.links)],
         **_dropped("Attributes", row.dropped_attributes_count),
         **_dropped("Events", row.dropped_events_count),
         **_dropped("Links", row.dropped_links_count),

@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 
 from agenttrace import private
-from agenttrace.connect import Connection, first_line, patiently, start
+from agenttrace.connect import Connection, attach_to_read, first_line, start
 from agenttrace.errors import UsageError
 from agenttrace.places import real_path
 from agenttrace.store import open_store
@@ -48,7 +48,7 @@ def write_parquet(db: Path, folder: Path) -> dict[str, int]:
         private.make_folder(part)
         counts = _write(real_path(db), part.resolve())
         part.rename(folder)
-    except duckdb.IOException as err:
+    except duckdb.Error as err:
         raise UsageError(f"export: {folder}: cannot be written: {first_line(err)}") from err
     except OSError as err:
         raise UsageError(f"export: {folder}: cannot be written: {err.strerror}.") from err
@@ -60,13 +60,7 @@ def write_parquet(db: Path, folder: Path) -> dict[str, int]:
 def _write(db: Path, folder: Path) -> dict[str, int]:
     con = start(db, db.parent, folder, is_agent=False)
     try:
-        patiently(
-            db,
-            _WAIT_S,
-            lambda: con.execute("ATTACH ? AS store (READ_ONLY)", [str(db)]),
-            lambda stale: stale.execute("DETACH store"),
-        )
-        con.execute("USE store")
+        attach_to_read(con, db, _WAIT_S)
         places = (resources.files("agenttrace") / "parquet_places.sql").read_text(encoding="utf-8")
         con.execute(places)
         return {table: _copy(con, table, folder) for table in (*_OF_TRACES, *_OF_RUNS, *_WHOLE)}

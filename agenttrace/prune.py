@@ -23,6 +23,7 @@ class Pruned(NamedTuple):
 
     Attributes:
         before: Runs that ended before this go.
+        traces: Traces that go.
         runs: Runs that go.
         spans: Spans that go.
         runs_left: Runs that stay.
@@ -31,6 +32,7 @@ class Pruned(NamedTuple):
     """
 
     before: datetime
+    traces: int
     runs: int
     spans: int
     runs_left: int
@@ -57,8 +59,9 @@ def plan(db: Path, older_than: datetime | None, max_bytes: int | None) -> Pruned
             before = max(before, _before_for(con, total * (used - max_bytes) / used))
         _choose(con, before)
         left = used - int(used * _bytes(con, "gone") / total) if total else used
+        traces = _count(con, "gone")
         runs, spans = (_count(con, f"{table} SEMI JOIN gone USING (trace_id)") for table in ("trajectories", "spans"))
-        return Pruned(before, runs, spans, _count(con, "trajectories") - runs, labelled, left)
+        return Pruned(before, traces, runs, spans, _count(con, "trajectories") - runs, labelled, left)
 
 
 def prune(db: Path, older_than: datetime | None, max_bytes: int | None) -> tuple[Pruned, Rewritten]:
@@ -73,9 +76,10 @@ def prune(db: Path, older_than: datetime | None, max_bytes: int | None) -> tuple
         if max_bytes is None or done.after <= max_bytes:
             break
         more = plan(db, older_than, max_bytes - (_BLOCK_BYTES << step))
-        if not more.runs:
+        if not more.traces:
             break
-        planned = more._replace(runs=planned.runs + more.runs, spans=planned.spans + more.spans)
+        gone = {name: getattr(planned, name) + getattr(more, name) for name in ("traces", "runs", "spans")}
+        planned = more._replace(**gone)
         done = rewrite(db, lambda con, before=more.before: _without(con, before))._replace(before=done.before)
     return planned, done
 

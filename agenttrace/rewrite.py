@@ -14,8 +14,9 @@ from typing import NamedTuple
 import duckdb
 
 from agenttrace import private
-from agenttrace.connect import Connection, first_line, patiently, start
+from agenttrace.connect import Connection, attach_to_read, first_line, start
 from agenttrace.errors import StoreBusyError, StoreError
+from agenttrace.places import real_path
 from agenttrace.spool import locked_folder, spool_folder, sync_folder
 from agenttrace.store import open_store, writer
 
@@ -55,7 +56,7 @@ def rewrite(db: Path, select: Callable[[Connection], Selects] = _all_rows, *, wa
     """
     # Where there is no store, none is made.
     open_store(db, wait_s=wait_s).close()
-    path = Path(os.path.realpath(db))
+    path = real_path(db)
     folder = spool_folder(db)
     private.make_folder(folder)
     with locked_folder(folder, wait_s) as is_alone:
@@ -86,19 +87,16 @@ def rewrite(db: Path, select: Callable[[Connection], Selects] = _all_rows, *, wa
 def _unchanging(db: Path, path: Path, wait_s: float) -> Generator[Connection]:
     """Holds the file as a reader does, without a log beside it: no other process can write to it."""
     con = start(db, path.parent, is_agent=False)
-
-    def attach() -> Connection:
-        return con.execute("ATTACH ? AS store (READ_ONLY)", [str(path)])
-
     try:
         for _ in range(_TRIES):
             with writer(db, wait_s, adopts=False) as alone:
                 alone.execute("FORCE CHECKPOINT")
-            patiently(db, wait_s, attach, lambda stale: stale.execute("DETACH store"))
+            attach_to_read(con, db, wait_s)
             # A writer that was killed in between has left one, and it would go with the new file.
             if not path.with_name(f"{path.name}.wal").exists():
                 yield con
                 return
+            con.execute("USE memory")
             con.execute("DETACH store")
     finally:
         con.close()
@@ -108,7 +106,6 @@ def _unchanging(db: Path, path: Path, wait_s: float) -> Generator[Connection]:
 def _fill(con: Connection, temporary: Path, select: Callable[[Connection], Selects]) -> None:
     con.execute("ATTACH ? AS fresh", [str(temporary)])
     con.execute("COPY FROM DATABASE store TO fresh (SCHEMA)")
-    con.execute("USE store")
     queries = select(con)
     tables = con.execute(
         "SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = 'store' ORDER BY table_oid"
@@ -120,7 +117,6 @@ def _fill(con: Connection, temporary: Path, select: Callable[[Connection], Selec
         con.execute(f"INSERT INTO fresh.{name} BY NAME {query or f'FROM store.{name}'}")
     con.commit()
     con.execute("FORCE CHECKPOINT fresh")
-    con.execute("USE memory")
     con.execute("DETACH fresh")
 
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 # Rows that a table shows: aligning columns needs all rows at hand, and nobody reads more.
 TABLE_ROWS = 1_000
 _BATCH_ROWS = 2_048
-_CUT = f"Only the first {TABLE_ROWS:,} rows are shown; --format csv, json or parquet gives all."
 
 # A cast keeps what the other side can hold: OTLP has nanoseconds, Parquet readers such as Spark do not.
 _PARQUET_CASTS = {"TIMESTAMP_NS": "TIMESTAMP", "UBIGINT": "DECIMAL(20, 0)", "UHUGEINT": "VARCHAR", "BIT": "VARCHAR"}
@@ -66,7 +65,11 @@ def _text(found: "DuckDBPyRelation", form: str, *, limit: int | None) -> Iterato
         return _json_lines(found)
     if form == "csv":
         return _csv_lines(found)
-    return iter([_table(found, limit) if form == "table" else _markdown(found)])
+    cells = _cells(found, limit)
+    if form == "markdown":
+        return iter([markdown.table([markdown.cell(name) for name in found.columns], cells)])
+    numeric = frozenset(index for index, kind in enumerate(found.types) if _is_number(str(kind)))
+    return iter([terminal.table(found.columns, cells, fit=terminal.width(), right=numeric)])
 
 
 def _rows(found: "DuckDBPyRelation", casts: Iterable[str]) -> Iterator[tuple[Any, ...]]:
@@ -80,23 +83,12 @@ def _texts(found: "DuckDBPyRelation") -> Iterator[tuple[str | None, ...]]:
     return _rows(found, (f"#{index}::VARCHAR" for index in range(1, len(found.columns) + 1)))
 
 
-def _table(found: "DuckDBPyRelation", limit: int | None) -> str:
+def _cells(found: "DuckDBPyRelation", limit: int | None) -> list[list[str]]:
     rows = list(islice(_texts(found), None if limit is None else limit + 1))
     if limit is not None and len(rows) > limit:
         rows.pop()
-        terminal.note(_CUT)
-    cells = [["NULL" if cell is None else cell for cell in row] for row in rows]
-    numeric = frozenset(index for index, kind in enumerate(found.types) if _is_number(str(kind)))
-    return terminal.table(found.columns, cells, fit=terminal.width(), right=numeric)
-
-
-def _markdown(found: "DuckDBPyRelation") -> str:
-    rows = list(islice(_texts(found), TABLE_ROWS + 1))
-    if len(rows) > TABLE_ROWS:
-        rows.pop()
-        terminal.note(_CUT)
-    cells = [["NULL" if cell is None else cell for cell in row] for row in rows]
-    return markdown.table([markdown.cell(name) for name in found.columns], cells)
+        terminal.note(f"Only the first {limit:,} rows are shown; --format csv, json or parquet gives all.")
+    return [["NULL" if cell is None else cell for cell in row] for row in rows]
 
 
 def _csv_lines(found: "DuckDBPyRelation") -> Iterator[str]:

@@ -124,6 +124,7 @@ def show_run(connection: "DuckDBPyConnection", run: Row, *, width: int | None = 
         run: As `find_run` gives it.
         width: Columns that every line fits into; None is those of the terminal, if there is one.
     """
+    _make_current_findings(connection)
     key = {"trajectory_id": run["trajectory_id"]}
     steps = rows(connection, _sql("steps.sql"), {**key, "limit": MAX_STEPS + 1})
     findings = rows(connection, _sql("run_findings.sql"), key)

@@ -1,25 +1,7 @@
--- Findings of one run, from the last evaluation of each evaluator that judged this run: an evaluation of one evaluator,
--- or of last night's runs only, does not make the other findings go away.
-WITH run AS (
-    SELECT trajectory_id, start_time FROM trajectories WHERE trajectory_id = $trajectory_id
-),
-evaluators AS (
-    SELECT run_id, started_at, since, until, night, unnest(json_keys(evaluator_versions)) AS evaluator FROM evaluation_runs
-),
-last_runs AS (
-    SELECT evaluator, arg_max(run_id, (started_at, run_id)) AS run_id
-    FROM evaluators, run
-    WHERE CASE WHEN night IS NULL
-        THEN (since IS NULL OR start_time >= since) AND (until IS NULL OR start_time < until)
-        ELSE run_id IN (SELECT run_id FROM judgements WHERE trajectory_id = $trajectory_id AND judged) END
-    GROUP BY evaluator
-)
-SELECT
-    findings.evaluator, findings.kind, severity, findings.span_id, steps.step_index, left(message, 2000) AS message
-FROM findings
-JOIN last_runs USING (run_id, evaluator)
-LEFT JOIN steps
-    ON steps.trajectory_id = findings.trajectory_id AND steps.span_id = findings.span_id AND duplicate_of IS NULL
-WHERE findings.trajectory_id = $trajectory_id AND state IS DISTINCT FROM 'resolved'
-ORDER BY list_position(['error', 'warning', 'note'], severity), steps.step_index, findings.evaluator, finding_id
+-- Findings of one run that stand, worst first, with the step at which each is.
+SELECT f.evaluator, f.kind, f.severity, f.span_id, s.step_index, left(f.message, 2000) AS message
+FROM current_findings AS f
+LEFT JOIN steps AS s ON s.trajectory_id = f.trajectory_id AND s.span_id = f.span_id AND s.duplicate_of IS NULL
+WHERE f.trajectory_id = $trajectory_id
+ORDER BY list_position(['error', 'warning', 'note'], f.severity), s.step_index, f.evaluator, f.finding_id
 LIMIT 200

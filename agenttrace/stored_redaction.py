@@ -12,6 +12,7 @@ import orjson
 from agenttrace.canonical import arguments_hash, kept_apart
 from agenttrace.connect import Connection
 from agenttrace.errors import UsageError
+from agenttrace.query import described_store
 from agenttrace.redact import HIDDEN, Redaction, is_secret_name, may_hold_secrets, set_key_folder
 from agenttrace.rewrite import Rewritten, Selects, rewrite
 from agenttrace.semconv import ARGUMENTS_HASH, IDEMPOTENCY_KEY, TOOL_ARGUMENTS
@@ -101,7 +102,9 @@ class _Hiding:
     def _value(self, key: str, text: str) -> str:
         if key and text and is_secret_name(key):
             return HIDDEN
-        return self.id(text) if key and _ID.fullmatch(key) else self.text(text)
+        # What has words is content, as of a tool's argument `task` or a chat's `user`.
+        is_id = key and _ID.fullmatch(key) and (key.endswith(("id", "key")) or not re.search(r"\s", text))
+        return self.id(text) if is_id else self.text(text)
 
 
 def _is_json(text: str) -> bool:
@@ -128,7 +131,7 @@ def count(db: Path, patterns: Iterable[str]) -> dict[str, tuple[int, int]]:
     set_key_folder(db.parent)
     with open_store(db) as con:
         _teach(con, hiding)
-        return {table: _changed(con, table, calls) for table, calls in _calls(con).items()}
+        return {table: _changed(con, table, calls) for table, calls in _calls().items()}
 
 
 def redact(db: Path, patterns: Iterable[str]) -> Rewritten:
@@ -144,7 +147,7 @@ def redact(db: Path, patterns: Iterable[str]) -> Rewritten:
     def select(con: Connection) -> Selects:
         _teach(con, hiding)
         queries: dict[str, str] = {}
-        for table, calls in _calls(con).items():
+        for table, calls in _calls().items():
             changes = ", ".join(f"{call} AS {column}" for column, call in calls.items())
             queries[table] = f"SELECT * REPLACE ({changes}) FROM store.{table}"  # noqa: S608 - names of ours
         traces = "SELECT trace_id FROM store.spans UNION SELECT trace_id FROM store.log_records"
@@ -168,15 +171,16 @@ def _teach(con: Connection, hiding: _Hiding) -> None:
         con.create_function(name, function, ["VARCHAR"], "VARCHAR")  # pyright: ignore[reportArgumentType]
 
 
-def _calls(con: Connection) -> dict[str, dict[str, str]]:
+def _calls() -> dict[str, dict[str, str]]:
     """Returns by table and column what hides in it."""
     found: dict[str, dict[str, str]] = {}
-    columns = con.execute(
-        "SELECT table_name, column_name, data_type FROM duckdb_columns()"
-        " WHERE database_name = current_database() AND schema_name = 'main' AND data_type IN ('VARCHAR', 'JSON')"
-        " AND table_name IN (SELECT table_name FROM duckdb_tables() WHERE comment IS NOT NULL)"
-        " ORDER BY table_oid, column_index"
-    ).fetchall()
+    # Tables of other programs in the file stay as they are, so the columns are those of our own schema.
+    with described_store(None) as ours:
+        columns = ours.execute(
+            "SELECT table_name, column_name, data_type FROM duckdb_columns()"
+            " SEMI JOIN duckdb_tables() USING (table_oid)"
+            " WHERE data_type IN ('VARCHAR', 'JSON') ORDER BY table_oid, column_index"
+        ).fetchall()
     for table, column, kind in columns:
         if table not in _UNTOUCHED and column not in _OURS:
             is_span = (table, column) == ("spans", "attributes")

@@ -24,6 +24,9 @@ _TOTALS = {
     "max_cost_usd": "cost_usd",
     "max_duration_ms": "duration_ms",
 }
+# What a question names is compared as a whole, however much of it was recorded.
+_WHOLE_BYTES = 1 << 30
+_MAX_ASKED = 200
 _NOTHING = (
     "nothing was recorded. Is the agent run within the test, and are its tools decorated with @agenttrace.tool, or is "
     "its framework instrumented with OpenTelemetry and the global tracer provider?"
@@ -317,37 +320,27 @@ def _fitting(calls: Sequence[Call], wanted: dict[str, Any]) -> tuple[list[Call],
 
 
 def _fits(arguments: Any, wanted: dict[str, Any]) -> bool | None:
-    if not wanted:
-        return True
-    if not isinstance(arguments, dict):
-        return None if arguments is None else False
-    answers = [_is(cast("dict[str, Any]", arguments), name, value) for name, value in wanted.items()]
-    return False if False in answers else None if None in answers else True
+    from agenttrace.encode import encode
+    from agenttrace.evaluators.sequence_calls import Call as Recorded
+    from agenttrace.evaluators.sequence_calls import Equality, all_of
+
+    if not wanted or not isinstance(arguments, dict):
+        return True if not wanted else None if arguments is None else False
+    found = cast("dict[str, Any]", arguments)
+    # As the decorators would have recorded them: JSON has no tuples.
+    plain = {name: value for name, value in wanted.items() if not callable(value)}
+    values = json.loads(encode(plain, limit_bytes=_WHOLE_BYTES).text)
+    same = Equality({"*": "superset"})(Recorded("", found), Recorded("", values))
+    return all_of([same, *(_meets(found, name, value) for name, value in wanted.items() if callable(value))])
 
 
-def _is(arguments: dict[str, Any], name: str, wanted: Any) -> bool | None:
-    from agenttrace.evaluators.sequence_calls import is_hidden
+def _meets(arguments: dict[str, Any], name: str, predicate: Callable[[Any], object]) -> bool | None:
+    from agenttrace.evaluators.sequence_calls import may_be_hidden
 
     if name not in arguments:
         # That stands where some were cut.
         return None if "…" in arguments else False
-    value = arguments[name]
-    if not callable(wanted) and _same(value, wanted):
-        return True
-    if is_hidden(value if isinstance(value, str) else json.dumps(value)):
-        return None
-    return bool(wanted(value)) if callable(wanted) else False
-
-
-def _same(value: Any, wanted: Any) -> bool:
-    """Compares a value with what the program gave: JSON has no tuples, and true is no 1."""
-    if isinstance(wanted, (list, tuple)) and isinstance(value, list):
-        parts, given = cast("list[Any]", value), cast("Sequence[Any]", wanted)
-        return len(parts) == len(given) and all(map(_same, parts, given))
-    if isinstance(wanted, dict) and isinstance(value, dict):
-        members, stated = cast("dict[str, Any]", value), cast("dict[str, Any]", wanted)
-        return members.keys() == stated.keys() and all(_same(members[key], stated[key]) for key in stated)
-    return isinstance(value, bool) == isinstance(wanted, bool) and bool(value == wanted)
+    return None if may_be_hidden(arguments[name]) else bool(predicate(arguments[name]))
 
 
 def _unseen(count: int) -> str:
@@ -355,7 +348,11 @@ def _unseen(count: int) -> str:
 
 
 def _asked(tool: str, arguments: dict[str, Any]) -> str:
-    shown = ", ".join(f"{name}={getattr(value, '__name__', repr(value))}" for name, value in arguments.items())
+    from agenttrace import terminal
+
+    shown = terminal.cut(
+        ", ".join(f"{name}={getattr(value, '__name__', repr(value))}" for name, value in arguments.items()), _MAX_ASKED
+    )
     return f"{tool}({shown})" if arguments else tool
 
 

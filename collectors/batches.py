@@ -1,13 +1,13 @@
 """Rows of any number -> segments of the spool."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from agenttrace.errors import SpoolError, SpoolFullError
 from agenttrace.spans import LogRow, OutcomeRow, SpanRow
-from agenttrace.spool import Spool, spool_folder
+from agenttrace.spool import EvaluationRow, Spool, spool_folder
 from agenttrace.store import compact_store
 
 _BATCH_ROWS = 8_192
@@ -21,10 +21,10 @@ class Batches:
     def __init__(self, db: Path, *, settled: bool = True) -> None:
         self._db = db
         self._settled = settled
-        self._rows: dict[str, list[Any]] = {"spans": [], "logs": [], "outcomes": []}
+        self._rows: defaultdict[str, list[Any]] = defaultdict(list)
         self._bytes: Counter[str] = Counter()
 
-    def add(self, kind: str, rows: Sequence[SpanRow | LogRow | OutcomeRow], size: int) -> None:
+    def add(self, kind: str, rows: Sequence[SpanRow | LogRow | OutcomeRow | EvaluationRow], size: int) -> None:
         """Takes rows of a kind that hold about so many bytes; may write.
 
         Raises:
@@ -42,7 +42,7 @@ class Batches:
         Raises:
             SpoolError: As `add`.
         """
-        for kind in self._rows:
+        for kind in list(self._rows):
             self._write(kind)
 
     def _write(self, kind: str) -> None:

@@ -1,19 +1,19 @@
 """Other stores -> spool: what several machines have recorded comes into one store; a second time nothing comes."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from agenttrace.collectors.batches import Batches, size_of
+from agenttrace.collectors.batches import Batches
 from agenttrace.connect import Connection
 from agenttrace.spans import LogRow, OutcomeRow, SpanRow
-from agenttrace.spool import EvaluationRow, Spool, spool_folder
+from agenttrace.spool import EvaluationRow
 from agenttrace.store import open_store
 
-_ROWS = 4_096
-_Row = TypeVar("_Row", SpanRow, LogRow, OutcomeRow, EvaluationRow)
+_ROWS = 1_024
 
+_SPANS = f"SELECT {', '.join(SpanRow._fields)} FROM spans WHERE trace_id"  # noqa: S608 - names of ours
+_LOGS = f"SELECT {', '.join(LogRow._fields)} FROM log_records WHERE trace_id"  # noqa: S608 - names of ours
 _SETTLED = "IN (SELECT trace_id FROM settled_traces)"
 _OUTCOMES = (
     "SELECT task_id, trial, trajectory_id, source, passed, score, detail, epoch_ns(recorded_at)"
@@ -55,36 +55,27 @@ def merge(source: Path, db: Path) -> Read:
         StoreError: The source cannot be read.
         SpoolError: The spool cannot be written; what was written before stays.
     """
+    settled, others = Batches(db), Batches(db, settled=False)
+    spans = logs = 0
     with closing(open_store(source)) as con:
-        spans = logs = 0
-        for settled in (True, False):
-            where = f"trace_id {'' if settled else 'NOT '}{_SETTLED}"
-            batches = Batches(db, settled=settled)
-            for rows in _rows(con, SpanRow, f"SELECT {_columns(SpanRow)} FROM spans WHERE {where}"):  # noqa: S608 - ours
-                spans += len(rows)
-                batches.add("spans", rows, size_of(rows))
-            for rows in _rows(con, LogRow, f"SELECT {_columns(LogRow)} FROM log_records WHERE {where}"):  # noqa: S608
-                logs += len(rows)
-                batches.add("logs", rows, size_of(rows))
-            batches.flush()
-        outcomes = [row for rows in _rows(con, OutcomeRow, _OUTCOMES) for row in rows]
-        evaluations = [row for rows in _rows(con, EvaluationRow, _EVALUATIONS) for row in rows]
-    spool = Spool(spool_folder(db))
-    for kind, rows in (("outcomes", outcomes), ("evaluation", evaluations)):
-        if rows:
-            spool.write(kind, rows)
-    return Read(spans, logs, len(outcomes), len(evaluations))
+        for batches, where in ((settled, _SETTLED), (others, f"NOT {_SETTLED}")):
+            spans += _bring(con, batches, "spans", SpanRow, f"{_SPANS} {where}")
+            logs += _bring(con, batches, "logs", LogRow, f"{_LOGS} {where}")
+        outcomes = _bring(con, others, "outcomes", OutcomeRow, _OUTCOMES)
+        evaluations = _bring(con, others, "evaluation", EvaluationRow, _EVALUATIONS)
+    settled.flush()
+    others.flush()
+    return Read(spans, logs, outcomes, evaluations)
 
 
-def _columns(row: type[SpanRow] | type[LogRow]) -> str:
-    return ", ".join(row._fields)
-
-
-def _rows(con: Connection, row: type[_Row], query: str) -> Iterator[list[_Row]]:
-    cursor = con.execute(query)
+def _bring(con: Connection, batches: Batches, kind: str, row: type[Any], query: str) -> int:
+    """Hands the rows of a query on, and counts them."""
+    cursor, count = con.execute(query), 0
     while found := cursor.fetchmany(_ROWS):
-        yield [_made(row, values) for values in found]
+        batches.add(kind, [row(*values) for values in found], sum(map(_length, found)))
+        count += len(found)
+    return count
 
 
-def _made(row: type[_Row], values: tuple[Any, ...]) -> _Row:
-    return row(*values)
+def _length(values: tuple[Any, ...]) -> int:
+    return sum(len(value) for value in values if isinstance(value, str))

@@ -72,7 +72,7 @@ class Equality:
             return None
         if isinstance(mode, str):
             return self._same_object(run.arguments, reference.arguments, mode)
-        return _all(self._same_at(run.arguments, reference.arguments, path) for path in mode)
+        return all_of(self._same_at(run.arguments, reference.arguments, path) for path in mode)
 
     def is_by_form(self, tool: str) -> bool:
         """Whether calls of a tool are equal only if their `form` is."""
@@ -109,7 +109,7 @@ class Equality:
         if _is_number(run) and _is_number(reference):
             return self._same_number(run, reference)
         # Two equal marks may hide two values.
-        if is_hidden(run) or is_hidden(reference):
+        if _is_hidden(run) or _is_hidden(reference):
             return None
         # true is not 1, and nothing but numbers is equal across types.
         if type(run) is not type(reference):
@@ -127,14 +127,14 @@ class Equality:
         is_short = any(key not in run for key in reference)
         if mode != "subset" and is_short and not is_cut:
             return False
-        answer = _all(self._same(value, reference[key]) for key, value in run.items() if key in reference)
+        answer = all_of(self._same(value, reference[key]) for key, value in run.items() if key in reference)
         # Whatever a cut object lost may be a key too many, or the one that is missing.
         return None if answer and is_cut and (mode != "superset" or is_short) else answer
 
     def _same_list(self, run: list[Any], reference: list[Any]) -> bool | None:
         if len(run) == len(reference):
-            return _all(self._same(*pair) for pair in zip(run, reference, strict=True))
-        return None if any(is_hidden(part) for part in run) else False
+            return all_of(self._same(*pair) for pair in zip(run, reference, strict=True))
+        return None if any(_is_hidden(part) for part in run) else False
 
     def _same_number(self, run: float, reference: float) -> bool:
         # Decimals as they are written: 1.1 is within 0.1 of 1.0, which binary fractions deny.
@@ -165,8 +165,14 @@ def form(call: Call) -> str | None:
     """
     if call.arguments is None:
         return None
-    text = json.dumps([call.tool, _plain(call.arguments)], sort_keys=True, ensure_ascii=False)
-    return None if _MAY_BE_HIDDEN.search(text) else text
+    if may_be_hidden([call.tool, call.arguments]):
+        return None
+    return json.dumps([call.tool, _plain(call.arguments)], sort_keys=True, ensure_ascii=False)
+
+
+def may_be_hidden(value: object) -> bool:
+    """Whether something in a value of JSON may be what instrumentation has left in the place of something else."""
+    return _MAY_BE_HIDDEN.search(json.dumps(value, ensure_ascii=False)) is not None
 
 
 def _plain(value: Any) -> Any:
@@ -180,7 +186,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _all(answers: Iterable[bool | None]) -> bool | None:
+def all_of(answers: Iterable[bool | None]) -> bool | None:
     """Three-valued AND: one False decides, else one None leaves it open."""
     open_question = False
     for answer in answers:
@@ -190,8 +196,7 @@ def _all(answers: Iterable[bool | None]) -> bool | None:
     return None if open_question else True
 
 
-def is_hidden(value: object) -> bool:
-    """Whether a text holds what instrumentation leaves in the place of a value, or of the end of one."""
+def _is_hidden(value: object) -> bool:
     return isinstance(value, str) and _HIDDEN.search(value) is not None
 
 
@@ -201,7 +206,7 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 def _value_at(value: Any, path: str) -> Any:
     """The value at a dotted path; what hides it where it lies in something hidden, `_MISSING` where there is none."""
-    if is_hidden(value):
+    if _is_hidden(value):
         return value
     if isinstance(value, list):
         parts = cast(list[Any], value)

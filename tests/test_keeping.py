@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import stat
+import sys
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -34,7 +35,7 @@ from agenttrace.evaluators.storing import write_evaluation
 from agenttrace.otlp_lines import _pairs
 from agenttrace.parquet import write_parquet
 from agenttrace.rewrite import rewrite
-from agenttrace.spans import OutcomeRow, SpanRow
+from agenttrace.spans import LogRow, OutcomeRow, SpanRow
 from agenttrace.spool import Spool, spool_folder
 from agenttrace.store import open_store, refresh
 
@@ -216,6 +217,20 @@ def test_parquet_holds_all_tables_in_types_that_every_engine_has(recorded: Path,
 
 
 @pytest.mark.xdist_group("keeping")
+def test_lines_on_a_terminal_do_not_act(
+    add: Callable[..., None], store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(1, 1, note="\x9b31m\u202e")
+    command = ["export", "-", "--db", str(store)]
+    assert main(command) == PASSED
+    assert "\x9b31m\u202e" in capsys.readouterr().out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert main(command) == PASSED
+    printed = capsys.readouterr().out
+    assert "\x9b" not in printed
+    assert "\u202e" not in printed
+
+
 def test_nothing_is_written_over(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["export", str(tmp_path), "--format", "parquet", "--db", str(recorded)]
     assert main(command) == IMPOSSIBLE
@@ -233,6 +248,7 @@ def test_a_store_written_anew_is_the_same_and_keeps_what_others_have_put_there(r
     store.chmod(0o640)
     with duckdb.connect(store) as con:
         con.execute("CREATE TABLE own (id INTEGER PRIMARY KEY); INSERT INTO own VALUES (7)")
+        con.execute("COMMENT ON TABLE own IS 'somebody else made it'")
         con.execute('CREATE SCHEMA other; CREATE TABLE other."odd name" AS SELECT \'x\' AS "col umn"')
         con.execute("CREATE VIEW dear AS SELECT * FROM trajectories WHERE cost_usd > 1")
     sizes = rewrite(store)
@@ -421,6 +437,43 @@ def test_the_oldest_go_until_the_file_is_small_enough(
     assert "is still over 10 KB" in capsys.readouterr().err
 
 
+def test_the_room_of_what_was_deleted_counts_too(
+    add: Callable[..., None], store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add(1, 1)
+    refresh(store)
+    with duckdb.connect(store) as con:
+        for table, count in (("gone", 400_000), ("stays", 20_000)):
+            con.execute(f"CREATE TABLE {table} AS SELECT md5(range::VARCHAR) AS noise FROM range({count})")
+            con.execute("CHECKPOINT")
+        con.execute("DROP TABLE gone; CHECKPOINT")
+    bound = ["--max-size", "4MB", "--db", str(store)]
+    assert store.stat().st_size > 6_000_000
+    assert main(["prune", *bound]) == PASSED
+    assert "would delete no run, and give back the room" in capsys.readouterr().out
+    assert main(["prune", *bound, "--yes"]) == PASSED
+    assert store.stat().st_size <= 4_000_000
+    assert runs(store) == {1}
+
+
+def test_log_records_alone_are_pruned(store: Path, make_span: MakeSpan) -> None:
+    record = LogRow(*[None] * len(LogRow._fields))._replace(
+        trace_id=f"{1:032x}",
+        span_id=f"{1:016x}",
+        time_unix_nano=NOW_NS - 40 * DAY_NS,
+        attributes="{}",
+        resource_attributes="{}",
+        scope_attributes="{}",
+        dropped_attributes_count=0,
+        resource_dropped_attributes_count=0,
+        scope_dropped_attributes_count=0,
+    )
+    Spool(spool_folder(store)).write("logs", [record])
+    refresh(store)
+    assert main(["prune", "--older-than", "30d", "--yes", "--db", str(store)]) == PASSED
+    assert rows(store, "SELECT count(*) FROM log_records") == [(0,)]
+
+
 # --- redact
 
 
@@ -493,6 +546,16 @@ def test_any_json_keeps_its_shape_and_its_numbers(value: Any, is_ascii: bool) ->
         assert json.loads(hidden) == expected(value)
 
 
+def test_content_under_the_name_of_an_id_keeps_its_words() -> None:
+    hidden = json.loads(
+        stored_redaction._Hiding(()).text(
+            json.dumps({"task": f"Write to {SECRET} today", "user": SECRET, "user.id": SECRET})
+        )
+    )
+    assert hidden["task"] == "Write to [REDACTED] today"
+    assert len(hidden["user"]) == len(hidden["user.id"]) == 64
+
+
 def test_json_within_a_text_is_json(add: Callable[..., None]) -> None:
     hiding = stored_redaction._Hiding(())
     inner = json.dumps({"user_id": SECRET, "password": "hunter2", "n": 12345678901234567890123, "f": 1e400})
@@ -555,7 +618,7 @@ def test_a_store_is_not_merged_with_itself_nor_with_none(store: Path, capsys: py
     assert main(["merge", str(store), "--db", str(store)]) == IMPOSSIBLE
     assert "is the store itself" in capsys.readouterr().err
     assert main(["merge", "nowhere.duckdb", "--db", str(store)]) == IMPOSSIBLE
-    assert "nowhere.duckdb: no such file" in capsys.readouterr().err
+    assert "nowhere.duckdb: no such store" in capsys.readouterr().err
     assert not store.exists()
 
 

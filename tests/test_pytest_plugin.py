@@ -131,17 +131,23 @@ def test_what_does_not_hold_fails_with_the_trajectory(project: pytest.Pytester) 
         @agenttrace.tool
         def send(to, text=""): ...
 
+        @agenttrace.tool
+        def nest(value): ...
+
         def test_hidden_arguments(trajectory):
             send("ann@example.com", "x" * 70_000)
             with agenttrace.tool_call("pay"):
                 pass
             send(("a", "b"))
+            nest({"text": "y" * 70_000})
             for ask in (
                 lambda: trajectory.not_called("send", to="ann@example.com"),
                 lambda: trajectory.called("send", to="bob@example.com"),
                 lambda: trajectory.not_called("send", text="x" * 70_000),
                 lambda: trajectory.called("send", to=("a", "b")).times(1),
                 lambda: trajectory.called("send", to=lambda to: "@" in to),
+                lambda: trajectory.not_called("nest", value={"text": "y" * 70_000}),
+                lambda: trajectory.not_called("nest", value=lambda value: len(value["text"]) > 69_999),
             ):
                 with pytest.raises(AssertionError, match="cannot be told: the arguments of a call were not"):
                     ask()
